@@ -81,8 +81,6 @@ class Deduced:
     """Calls of forward that the search took."""
     default_dtype: str = ""
     """Set where it runs only under this default dtype of torch, or keeps in it what it computes."""
-    on_ranks: bool = False
-    """It communicates: the entry is one for several ranks, of which each has tensors of its own."""
 
 
 @dataclass(frozen=True)

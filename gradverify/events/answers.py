@@ -129,13 +129,6 @@ class BeyondJudged:
 
 
 @dataclass(frozen=True)
-class Contradicted:
-    """Backward is certainly wrong. The finding counts where nothing says more before the time is out."""
-
-    finding: Finding
-
-
-@dataclass(frozen=True)
 class AllowanceSpent:
     """A cause, or a change of backward, was not looked for to the end: errors may cost so many calls."""
 
@@ -246,7 +239,6 @@ Event = (
     | BeyondStarted
     | BeyondDoubted
     | BeyondJudged
-    | Contradicted
     | AllowanceSpent
     | DiagnosisStarted
     | Retried

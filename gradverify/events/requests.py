@@ -40,8 +40,6 @@ class Infer:
     """Find inputs for a target that no spec names."""
 
     target: Target
-    on_ranks: bool = False
-    """It communicates: inputs are looked for in a world of one rank."""
     device: str = "cpu"
     """Where it is verified."""
 

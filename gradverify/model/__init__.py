@@ -23,7 +23,7 @@ HOMES = {
     "case": (
         "WORLD Annotation Case ConcatInput Input ListInput LiteralInput ObjectInput TensorInput tensors_of"
     ),
-    "coverage": "Closeness Domain Evaluations PlacementReading Precision Swept",
+    "coverage": "Closeness Domain Evaluations Precision Swept",
     "finding": (
         "ACROSS_CASES LIMITING OTHER_VALUES CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
         "CONTEXT LinePatch ShownInput SourceChange"

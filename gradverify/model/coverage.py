@@ -78,16 +78,6 @@ class Evaluations:
 
 
 @dataclass(frozen=True)
-class PlacementReading:
-    """One way in which the tensors of a target may lie on the ranks, in the words of a spec."""
-
-    inputs: tuple[tuple[str, str, str], ...]
-    """For each tensor its name, `placement` and `gradient`."""
-    outputs: tuple[str, ...]
-    """`output_placement`: one word for all, or one for each."""
-
-
-@dataclass(frozen=True)
 class Swept:
     """What a verified case was varied over, by name: what did not change its gradient, or what did."""
 
@@ -115,8 +105,6 @@ class Swept:
     """Comparisons of its source that were true somewhere, as `x < 1e-4 (line 31)`."""
     ever_false: tuple[str, ...] = ()
     """Those that were false somewhere."""
-    readings: tuple[PlacementReading, ...] = ()
-    """Of a target on several ranks that no spec describes: the readings under which backward is right."""
 
     @property
     def on_one_side(self) -> tuple[str, ...]:

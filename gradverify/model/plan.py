@@ -80,8 +80,6 @@ class Ranks:
     `on(0)`."""
     second_order: bool = False
     """Its second derivative is meant to be right: that of most collectives is not."""
-    declared: bool = True
-    """A spec says how tensors lie on the ranks; else every reading of them is tried."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from gradverify.events import (
     BeyondStarted,
     CaseStarted,
     CaseVerified,
-    Contradicted,
     DiagnosisStarted,
     Event,
     Found,
@@ -86,8 +85,6 @@ class TargetState:
     filtered: bool = False
     """Only some of its cases were selected."""
     today: date = field(default_factory=date.today)
-    contradicted: Finding | None = None
-    """Evidence from before the first check, for where nothing says more."""
     diagnosing: bool = False
     """Every case was verified, and causes are looked for."""
     beyond: Beyond | None = None
@@ -112,8 +109,6 @@ class TargetState:
                 self.running = event
             case Found():
                 self.findings.append(replace(event.finding, captured=printed(event.printed_to)))
-            case Contradicted(finding=finding):
-                self.contradicted = finding
             case CaseVerified():
                 self.verified.append(event)
                 self.running = None
@@ -186,7 +181,7 @@ class TargetState:
     def _marked(self) -> list[Finding]:
         ran = {c.case_id for c in self.verified}
         return mark_expected(
-            [*self.findings, *self._certain_so_far(), *self._beside()],
+            [*self.findings, *self._beside()],
             self.plan.expected_failures,
             settings=self.settings,
             spec_file=self.plan.spec_file,
@@ -194,14 +189,6 @@ class TargetState:
             not_judged=[Family.GRADGRADCHECK] if any(c.remarks for c in self.verified) else [],
             today=self.today,
         )
-
-    def _certain_so_far(self) -> list[Finding]:
-        """What the case that was never done with has shown all the same."""
-        found, done = self.contradicted, {c.case_id for c in self.verified}
-        if found is None or found.case is None or found.case.id in done:
-            return []
-        said = any(f.severity is Severity.ERROR and f.code == found.code for f in self.findings)
-        return [] if said else [found]
 
     def _beside(self) -> list[Finding]:
         return reported_beside(

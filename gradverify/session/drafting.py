@@ -15,7 +15,7 @@ from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.run import Session, prepare
 from gradverify.session.verifying import verify_target
 from gradverify.session.worker_errors import WorkerError
-from gradverify.spec.draft import entry_data, entry_to_fill_in, placed
+from gradverify.spec.draft import entry_data, entry_to_fill_in
 from gradverify.spec.writing import DraftedEntry, NotExtensibleError, extended_spec, is_mentioned, render_spec
 
 DETACHED = ("GV202",)
@@ -122,8 +122,6 @@ def _judged(planned: Planned, found: Deduced, request: Request) -> DraftedEntry:
         remarks[name] = "backward returns None for it: a constant?" if constant else sentence
     entry = DraftedEntry(planned.target.name, entry_data(found), input_comments=tuple(remarks.items()))
     inferred = _status(planned, plan, request)
-    if found.on_ranks:
-        return _on_ranks(entry, inferred)
     as_spec = replace(plan, source=InputSource.SPEC, doubts=(), remarks=(), never=())
     if inferred.status is Verdict.PASSED and not inferred.findings:
         return entry
@@ -140,15 +138,6 @@ def _judged(planned: Planned, found: Deduced, request: Request) -> DraftedEntry:
     comments = (f"{planned.target.name} is {inferred.status}: {guessed} had to be guessed.",
                 "If these inputs are valid, remove the # from the entry; else correct it.")  # fmt: skip
     return replace(entry, active=False, comments=comments)
-
-
-def _on_ranks(entry: DraftedEntry, inferred: TargetReport) -> DraftedEntry:
-    """An entry under a reading of its placements that makes backward right, to be confirmed."""
-    readings, reported = inferred.swept.readings, [f.message for f in inferred.findings if f.code == "GV109"]
-    data = placed(entry.data, readings[0]) if readings else entry.data
-    comments = (f"{entry.name} is {inferred.status}. {'; '.join(reported)}".strip(),
-                "If the entry says what is meant, remove the #; else correct it.")  # fmt: skip
-    return replace(entry, data=data, active=False, comments=comments)
 
 
 def _deliberate(entry: DraftedEntry) -> DraftedEntry:
@@ -168,7 +157,7 @@ def _status(planned: Planned, plan: TargetPlan, request: Request) -> TargetRepor
 def _skeleton(planned: Planned, attempts: tuple[Attempt, ...]) -> DraftedEntry:
     """An entry to fill in, with what was tried."""
     name = planned.target.name
-    tried = tuple(f"  tried {a.arguments}: {a.answer}" for a in attempts)
     on_ranks = any(a.arguments == ON_RANKS for a in attempts)
+    tried = tuple(f"  {'' if on_ranks else 'tried '}{a.arguments}: {a.answer}" for a in attempts)
     comments = (f"{name}: no inputs could be inferred. Give their shapes and remove the #.", *tried)
     return DraftedEntry(name, entry_to_fill_in(planned.target, on_ranks=on_ranks), comments, active=False)

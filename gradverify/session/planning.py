@@ -24,7 +24,7 @@ from gradverify.spec.read import SpecFile
 
 NOT_INFERRED = "no spec names it (--no-infer)"
 
-ON_RANKS = "it runs on several ranks"
+ON_RANKS = "how its tensors lie on several ranks only a spec can say"
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,14 @@ def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt
 
     Raises `WorkerError`.
     """
-    worker = planned.module.running(request)
     why = communicates(planned.module.source, planned.target)
+    if why:
+        entry = json.dumps({planned.target.name: entry_to_fill_in(planned.target, on_ranks=True)})
+        write = f"Write a spec, with its placements: functions: {entry}; see docs/distributed.md."
+        return (Attempt(ON_RANKS, why, write.replace('"', "")),)
+    worker = planned.module.running(request)
     found: Deduced | tuple[Attempt, ...] = ()
-    asked = Infer(planned.target, on_ranks=bool(why), device=request.settings.device)
+    asked = Infer(planned.target, device=request.settings.device)
     for event in worker.ask(asked, request.timeout, request.memory):
         match event:
             case Inferred():
@@ -125,10 +129,6 @@ def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt
                 found = event.attempts
             case _:
                 raise ValueError(f"unexpected event {type(event).__name__}")
-    if why and not isinstance(found, Deduced):
-        entry = json.dumps({planned.target.name: entry_to_fill_in(planned.target, on_ranks=True)})
-        write = f"Write a spec, with its placements: functions: {entry}; see docs/distributed.md."
-        found = (Attempt(ON_RANKS, why, write.replace('"', "")),)
     return _sayable(planned, found)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gradverify.events import CaseStarted, Contradicted, DiagnosisStarted, Event, Found, Verify
+from gradverify.events import CaseStarted, DiagnosisStarted, Event, Found, Verify
 from gradverify.model import (
     Case,
     Effort,
@@ -127,7 +127,7 @@ def _tell(event: Event, planned: Planned, progress: TargetProgress) -> None:
             progress.at(case_id)
         case DiagnosisStarted():
             progress.at("looking for the cause")
-        case Found(finding=finding) | Contradicted(finding=finding) if finding.severity is Severity.ERROR:
+        case Found(finding=finding) if finding.severity is Severity.ERROR:
             if planned.plan is None or not planned.plan.expected_failures:
                 progress.found(finding)
         case _:

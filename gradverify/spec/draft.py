@@ -15,7 +15,7 @@ from gradverify.deduced import (
     DeducedTensor,
 )
 from gradverify.errors import SpecError
-from gradverify.model import Mistake, Nested, Parameter, PlacementReading, Target
+from gradverify.model import Mistake, Nested, Parameter, Target
 from gradverify.source import GROUPS
 from gradverify.spec.function import SpecFunction, read_function, split_key
 from gradverify.spec.ranks import GROUP
@@ -44,7 +44,7 @@ def function_of(name: str, raw: dict[str, object], known_codes: Collection[str])
 
 def entry_data(deduced: Deduced) -> dict[str, object]:
     """The entry as plain data, in the order a person writes it."""
-    data: dict[str, object] = {"world_size": 2} if deduced.on_ranks else {}
+    data: dict[str, object] = {}
     if deduced.sizes:
         data["sizes"] = {name: _swept(values) for name, values in deduced.sizes}
     data["inputs"] = {i.name: input_data(i) for i in deduced.inputs}
@@ -53,17 +53,6 @@ def entry_data(deduced: Deduced) -> dict[str, object]:
     if deduced.default_dtype:
         data["default_dtype"] = deduced.default_dtype
     return data
-
-
-def placed(data: Mapping[str, object], reading: PlacementReading) -> dict[str, object]:
-    """An entry with its tensors on the ranks as a reading has them."""
-    inputs = dict(data["inputs"]) if isinstance(data["inputs"], dict) else {}
-    for name, placement, gradient in reading.inputs:
-        if name in inputs:  # an item of a list has no entry of its own
-            shape = {"shape": inputs[name]} if isinstance(inputs[name], list) else inputs[name]
-            inputs[name] = {**shape, "placement": placement, **({"gradient": gradient} if gradient else {})}
-    outputs = [{"on": 0} if word == "on(0)" else word for word in reading.outputs]
-    return {**data, "world_size": [2, 1], "inputs": inputs, "output_placement": outputs}
 
 
 def input_data(deduced: DeducedInput) -> object:

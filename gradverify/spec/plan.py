@@ -82,9 +82,6 @@ def plan_deduced(
     return dataclasses.replace(
         _seeded(swept.plan, seed, parameters),
         source=InputSource.INFERRED,
-        ranks=None
-        if function.plan.ranks is None
-        else dataclasses.replace(function.plan.ranks, declared=False),
         left_out=left_out(function, swept, effort, inferred=True),
         rtol=rtol,
         atol=atol,

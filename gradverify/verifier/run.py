@@ -8,7 +8,6 @@ from dataclasses import replace
 from gradverify.events import (
     AllowanceSpent,
     CaseStarted,
-    Contradicted,
     DiagnosisStarted,
     Event,
     Found,
@@ -32,8 +31,6 @@ from gradverify.verifier.checks.across_ranks import disagreements, not_judged, o
 from gradverify.verifier.checks.allowance import Allowance
 from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.contract import old_style
-from gradverify.verifier.checks.drawing_time import SLOW, timed
-from gradverify.verifier.checks.early_evidence import contradicted
 from gradverify.verifier.checks.kept import Place
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
@@ -53,11 +50,7 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     """Verify a target on its cases; findings are sent as they are made."""
     with verifying(request, live) as asked:
         try:
-            ranks = request.plan.ranks
-            if ranks is None or ranks.declared:
-                yield from _verified(asked, request, live)
-            else:
-                yield from _under_readings(asked, live)
+            yield from _verified(asked, request, live)
         except OutOfStepError as error:
             yield from asked.reported([out_of_step(error, _last_place(asked))])
         except NotJudgedError as error:
@@ -66,21 +59,6 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
 
 def _last_place(asked: Verification) -> CasePoint | None:
     return asked.visited[-1].where if asked.visited else None
-
-
-def _under_readings(asked: Verification, live: Live) -> Iterator[Event]:
-    """Where no spec says how tensors lie on the ranks: a gradient that is right under no reading is wrong."""
-    from gradverify.verifier.readings import Judged, nothing_shown, read_placements, under  # noqa: PLC0415
-
-    found = read_placements(asked)
-    if not isinstance(found, Judged):
-        yield from found
-        return
-    asked.request = found.request
-    for event in _verified(asked, found.request, live):
-        yield under(found.reading, event) if isinstance(event, Found) else event
-    if all(f.severity is Severity.NOTE for f in asked.findings):
-        yield from asked.reported([nothing_shown(_last_place(asked))])
 
 
 def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Event]:
@@ -115,9 +93,7 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
                 yield from _at_undeclared(asked, subject, case, state, (point, draw))
             continue
         yield CaseStarted(case.id, point, draw)
-        sample, seconds = timed(prepare, subject, case, point, draw)
-        if seconds > SLOW and state.points == 0:
-            yield from _early_evidence(asked, subject, case)
+        sample = prepare(subject, case, point, draw)
         if isinstance(sample, NoSample):
             if sample.no_gradient:
                 yield state.verified(case, no_gradient=True)
@@ -160,18 +136,6 @@ def _shared_values(sample: Sample, state: CaseState) -> Iterator[Finding]:
     for finding in disagreements(sample):
         state.outcomes[Family.CONTRACT] = Outcome.FAILED
         yield finding
-
-
-def _early_evidence(asked: Verification, subject: Subject, case: Case) -> Iterator[Event]:
-    """Whether a slow backward is certainly wrong; what was guessed of inferred inputs may make a difference.
-
-    A sample of its own counts the calls: a clock decides on this.
-    """
-    if subject.inferred or not asked.is_first(case) or subject.settings.engine is Engine.TORCH:
-        return
-    finding = contradicted(prepare(subject, case, Point.TYPICAL, 0))
-    if finding is not None and asked.wants(finding.code):
-        yield Contradicted(finding)
 
 
 def _refused(refused: NoSample, state: CaseState) -> tuple[Finding, ...]:

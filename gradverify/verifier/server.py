@@ -208,14 +208,13 @@ class Server:
                 yield NotBound(part, name, f"`{name}` is {type(found).__name__}, not a callable")
 
     def _infer(self, request: Infer) -> Event:
-        from gradverify.verifier.infer.deduce import deduce, deduce_across  # noqa: PLC0415
+        from gradverify.verifier.infer.deduce import deduce  # noqa: PLC0415
 
         value = target_behind(self._find(request.target.attribute))
-        infer = deduce_across if request.on_ranks else deduce
         found: Deduced | tuple[Attempt, ...] = ()
         for device in request.devices:
             self._set_device(device)
-            found = infer(value, request.target, self._module, device)
+            found = deduce(value, request.target, self._module, device)
             if isinstance(found, Deduced):
                 break
         self._state.restore()

@@ -11,7 +11,6 @@ import torch
 from gradverify.deduced import Attempt, Deduced
 from gradverify.model import Target
 from gradverify.verifier.guard import default_dtype
-from gradverify.verifier.infer.across import said_of_ranks, with_groups
 from gradverify.verifier.infer.chance import is_by_chance
 from gradverify.verifier.infer.doubts import doubts_of_source
 from gradverify.verifier.infer.entry import entry_of
@@ -19,7 +18,6 @@ from gradverify.verifier.infer.known import Known, begun, known_of
 from gradverify.verifier.infer.repairs import BROADCAST
 from gradverify.verifier.infer.search import NoSolution, Solution, search
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
-from gradverify.verifier.ranks.alone import alone_in_a_world
 
 FEWER_TRIES = 150
 """Calls of the search in float32: by then every state has been refused in float64."""
@@ -35,29 +33,7 @@ def deduce(
     device: str = "cpu",
 ) -> Deduced | tuple[Attempt, ...]:
     """Inputs that the target accepts as a spec entry, or the attempts with how they were answered."""
-    return _deduced(value, target, module, known_of(value, target, module, device))
-
-
-def deduce_across(
-    value: Any,  # noqa: ANN401
-    target: Target,
-    module: ModuleType | None,
-    device: str = "cpu",
-) -> Deduced | tuple[Attempt, ...]:
-    """The same for a target that communicates: in a world of one rank, and then said of several."""
-    with alone_in_a_world() as joined:
-        if not joined:
-            return ()
-        found = _deduced(value, target, module, with_groups(known_of(value, target, module, device)))
-    return said_of_ranks(found) if isinstance(found, Deduced) else found
-
-
-def _deduced(
-    value: Any,  # noqa: ANN401
-    target: Target,
-    module: ModuleType | None,
-    known: Known,
-) -> Deduced | tuple[Attempt, ...]:
+    known = known_of(value, target, module, device)
     found, known, dtype = _searched(target, known)
     if isinstance(found, NoSolution):
         return found.attempts

@@ -29,7 +29,6 @@ from gradverify.verifier.collect.importing import import_file, resolve
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.devices import shares_a_gpu
 from gradverify.verifier.inputs.of_ranks import OfRanks, OnEachRank
-from gradverify.verifier.ranks.alone import LOOPBACK
 from gradverify.verifier.ranks.calls import Calls
 from gradverify.verifier.ranks.collectives import Watched
 from gradverify.verifier.ranks.messages import (
@@ -45,6 +44,9 @@ from gradverify.verifier.ranks.messages import (
     receive,
     send,
 )
+
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+"""The network interface that gloo is bound to: no rank listens to another machine."""
 
 LONGEST_WAIT = dt.timedelta(hours=12)
 """Of torch's own limit on a collective: whoever verifies knows earlier who waits in vain."""

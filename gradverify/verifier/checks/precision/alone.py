@@ -60,12 +60,6 @@ def judged_alone(sample: Sample) -> CheckResult:
     return _of_guesses(result) if subject.inferred else result
 
 
-def surely_wrong(sample: Sample) -> Finding | None:
-    """The first error in the dtype it is called in, by two calls of the target; four where there is one."""
-    found, _ = _alone(sample, sample.subject.native)
-    return next((f for f in found if f.severity is Severity.ERROR), None)
-
-
 def no_float64_path(sample: Sample) -> Finding:
     """The note that says so."""
     return sample.finding(
