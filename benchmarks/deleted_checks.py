@@ -94,7 +94,6 @@ verifier.variations | CheckResult(outcome=Outcome.NOT_RUN) | sweep.on_other_devi
 verifier.variations | Answer("yes") | vmap.batched compiled.compiled forward_mode.forward_mode
     functional.functional opcheck.registration
 verifier.checks.precision | CheckResult() | alone.judged_alone autocast.autocast beside.beside_float64
-verifier.checks.precision | None | alone.surely_wrong
 verifier.checks | frozenset() | float32_inside.float32_inside
 verifier.checks.precision | () | beside.wrong_natively
 verifier.checks.precision | iter(given[:1]) | place.places_of
@@ -104,7 +103,6 @@ verifier.checks | CheckResult(capability="yes") | second_order.second_order
 verifier.checks | None | contract._undefined_grads
 verifier.checks | [] | carried.carried_parameters
 verifier.checks | None | grad_output.nonlinearity grad_output.wrong_with_zeros empty.refused_empty
-    saved_intermediates.what_cuts
 verifier.checks | () | grad_output.rounded_to
 verifier.doubt | "" | constants.right_for_some
     deliberate.looks_deliberate

@@ -17,6 +17,7 @@ from gradverify.verifier.checks.first_order import (
     measured_first_order,
     smallest_visible_error,
 )
+from gradverify.verifier.checks.graph_cuts import Cuts, graph_cuts
 from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.reading import own_backward
@@ -28,7 +29,6 @@ from gradverify.verifier.checks.result import (
     Uncovered,
     outcome_of,
 )
-from gradverify.verifier.checks.saved_intermediates import what_cuts
 from gradverify.verifier.checks.second_order_messages import (
     SecondPair,
     because_of,
@@ -159,12 +159,12 @@ def compare_second_order(
     """What a judged second-order problem says, in findings."""
     pairs = second_pairs(second, judged)
     wrong = [pair for pair in pairs if pair.wrong.any()]
-    because = what_cuts(sample, second, judged) if wrong else None
+    cuts = graph_cuts(sample, second) if wrong else Cuts()
     if wrong and not judged.comparison.analytical.any():
-        finding = because_of(detached(sample, wrong), because)
+        finding = because_of(detached(sample, wrong), cuts)
         outcome = Outcome.PASSED if sample.subject.inferred else Outcome.FAILED
         return CheckResult((finding,), outcome, capability="wrong")
-    findings = [because_of(wrong_block(sample, pair), because) for pair in wrong]
+    findings = [because_of(wrong_block(sample, pair), cuts) for pair in wrong]
     return CheckResult(
         tuple(findings),
         outcome_of(findings),

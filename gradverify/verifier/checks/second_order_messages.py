@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Entries, Finding, Severity, indexed
-from gradverify.verifier.checks.saved_intermediates import Cut
+from gradverify.verifier.checks.graph_cuts import Cuts
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (
     blocks,
@@ -188,29 +188,27 @@ def wrong_block(sample: Sample, pair: SecondPair) -> Finding:
     )
 
 
-def because_of(finding: Finding, cut: Cut | None) -> Finding:
-    """The finding with its cause, where a value without its graph is all that is wrong."""
-    if cut is None:
-        return finding
-    hint = _of_calls(cut.calls) if cut.calls else _of_kept(cut.kept)
-    return replace(finding, hint=f"{hint} {FIRST_ORDER_ONLY}", cause="detached")
-
-
-def _of_calls(calls: Sequence[str]) -> str:
-    what = " and ".join(calls)
-    cuts, it = ("cut", "them") if len(calls) > 1 else ("cuts", "it")
-    return f"{what} {cuts} the graph: without {it} the second derivative is right (tried here)."
+def because_of(finding: Finding, cuts: Cuts) -> Finding:
+    """The finding with what leaves no graph, as reading and one run of forward show it."""
+    if cuts.kept:
+        return replace(finding, hint=f"{_of_kept(cuts.kept)} {FIRST_ORDER_ONLY}", cause="detached")
+    if cuts.calls:
+        cut, what = ("cut", "they give") if len(cuts.calls) > 1 else ("cuts", "it gives")
+        hint = (
+            f"{' and '.join(cuts.calls)} {cut} the graph: what {what} is a constant for a second derivative."
+        )
+        return replace(finding, hint=f"{hint} {FIRST_ORDER_ONLY}", cause="detached")
+    return finding
 
 
 def _of_kept(kept: Sequence[str]) -> str:
     names = " and ".join(f"`{name}`" for name in kept)
-    are, them, its, depend = (
-        ("are neither inputs nor outputs", "them", "their", "they depend")
+    are, them, depend = (
+        ("are neither inputs nor outputs", "them", "they depend")
         if len(kept) > 1
-        else ("is neither an input nor an output", "it", "its", "it depends")
+        else ("is neither an input nor an output", "it", "it depends")
     )
     return (
         f"{names}, which forward keeps, {are}: in backward, {depend} on nothing for autograd. "
-        f"With {its} graph the second derivative is right (tried here). Compute {them} in backward from "
-        "saved inputs and outputs."
+        f"Compute {them} in backward from saved inputs and outputs."
     )

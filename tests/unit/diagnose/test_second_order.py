@@ -70,7 +70,7 @@ class Data(Function):
     ("function", "words"),
     [
         (DetachedInBackward, "`y.detach()` (test_second_order.py:"),
-        (UnderNoGrad, "under no_grad"),
+        (UnderNoGrad, "`torch.no_grad()` (test_second_order.py:"),
         (DetachedInForward, "`x.detach()` (test_second_order.py:"),
         (Data, "`x.data` (test_second_order.py:"),
     ],
@@ -80,7 +80,7 @@ def test_the_call_that_cuts_is_quoted(function, words):
     assert not others
     assert (code, cause) == ("GV201", "detached")
     assert words in hint
-    assert "tried here" in hint
+    assert "cuts the graph" in hint
 
 
 def _nested(slope_backward):
@@ -88,13 +88,12 @@ def _nested(slope_backward):
         @staticmethod
         def forward(ctx, x, g):
             ctx.save_for_backward(x, g)
-            # A detached constant that is right as one: no reason for what is wrong.
-            return g * torch.tanh(x) + 0 * x.detach()
+            return g * torch.tanh(x)
 
         @staticmethod
         def backward(ctx, gg):
             x, g = ctx.saved_tensors
-            return slope_backward(torch.tanh(x), g, gg, 1 + 0 * x.detach())
+            return slope_backward(torch.tanh(x), g, gg, torch.ones_like(x))
 
     class LogCosh(Function):
         @staticmethod
@@ -105,7 +104,7 @@ def _nested(slope_backward):
         @staticmethod
         def backward(ctx, g):
             (x,) = ctx.saved_tensors
-            return Slope.apply(x, g) + 0 * x.detach()
+            return Slope.apply(x, g)
 
     return LogCosh
 
@@ -142,5 +141,5 @@ def test_a_factor_at_some_entries_only_is_no_factor():
     assert (code, cause) == ("GV201", "")
 
 
-def test_a_right_double_backward_with_harmless_constants_passes():
+def test_a_right_double_backward_passes():
     assert not _found(_nested(lambda t, g, gg, _: (gg * g * (1 - t * t), gg * t)))
