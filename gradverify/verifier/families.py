@@ -13,7 +13,6 @@ from gradverify.model import Engine, Finding, Outcome, Point, Severity
 from gradverify.model.points import is_declared
 from gradverify.rules import Family, matching
 from gradverify.verifier.checks.composite import Composite, NoComposite
-from gradverify.verifier.checks.composite_refinement import refined
 from gradverify.verifier.checks.contract import contract, stops_judgement
 from gradverify.verifier.checks.first_order import first_order
 from gradverify.verifier.checks.float32_inside import is_given_short
@@ -24,6 +23,7 @@ from gradverify.verifier.checks.precision.truth import Verified
 from gradverify.verifier.checks.reference import reference, surrogate_gradient, without_exact
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.second_order import is_gross, second_order
+from gradverify.verifier.checks.settled_by_composite import settled
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.torch_engine import torch_first_order, torch_second_order
 from gradverify.verifier.memory import hand_back
@@ -220,7 +220,7 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
         first = without_exact(first, sample.subject.surrogate)
     elif not by_torch:
         hand_back(sample.inputs.size)
-        first, composite = refined(sample, first)
+        first, composite = settled(sample, first)
     results = Results(first, kept, composite, early=early)
     found = {family: CheckResult(outcome=Outcome.NOT_RUN) for family, _ in CHECKS}
     found |= {Family.GRADCHECK: first.result, Family.CONTRACT: kept}

@@ -144,7 +144,6 @@ CLAIMED = {
     ("SMALL", "(1e-6, 1e-2)"): "small (1e-6 to 1e-2)",
     ("RTOL", "1e-6"): "beyond rtol 1e-6",
     ("MAGNITUDES", "(6.0, 2.0**-20, 2.0**20)"): "at sizes 6, 2^-20 and 2^20",
-    ("CAREFUL", "1e-11"): "errors beyond 1e-11",
     ("ROUND_OFFS", "10.0"): "ten times its measured rounding",
 }
 """Constants with what `how-it-decides.md` says of them: where one changes, the page does."""

@@ -11,7 +11,6 @@ from torch import Tensor
 from gradverify.model import Finding, Outcome, RaisedError, Severity
 from gradverify.verifier import guard
 from gradverify.verifier.checks.composite import Composite, NoComposite
-from gradverify.verifier.checks.composite_refinement import settled_second_order
 from gradverify.verifier.checks.first_order import (
     backward_raised,
     measured_first_order,
@@ -37,6 +36,7 @@ from gradverify.verifier.checks.second_order_messages import (
     second_pairs,
     wrong_block,
 )
+from gradverify.verifier.checks.settled_by_composite import settled_second_order
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.unknown import why_unknown
 from gradverify.verifier.checks.wording import is_finite

@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gradverify.verifier.diagnose.cause import Cause
-from gradverify.verifier.diagnose.edits.forward import other_derivative
 from gradverify.verifier.diagnose.edits.search import one_edit
 from gradverify.verifier.diagnose.evidence import Pair, Pairs, same_everywhere, wrong_ones
 from gradverify.verifier.diagnose.hypotheses.branch import branch
-from gradverify.verifier.diagnose.hypotheses.chain import chain_factor
 from gradverify.verifier.diagnose.hypotheses.conjugate import conjugate
 from gradverify.verifier.diagnose.hypotheses.factor import constant_factor, zero
 from gradverify.verifier.diagnose.hypotheses.float32 import float32_inside
@@ -47,9 +45,7 @@ LADDER: tuple[Test, ...] = (
     diagonal_only,
     duplicates,
     other_reduction_dim,
-    chain_factor,
     one_edit,
-    other_derivative,
 )
 
 SECOND_ORDER: tuple[Test, ...] = (
@@ -59,7 +55,6 @@ SECOND_ORDER: tuple[Test, ...] = (
     region,
     branch,
     diagonal_only,
-    chain_factor,
 )
 """Those that can be found of a derivative of backward."""
 
@@ -74,7 +69,7 @@ SHORTER = "float32-inside"
 CONSTANT = "constant-factor"
 """A size at one place is another cause than the same number at all of them."""
 
-PARTS = frozenset({"ignored-output", "chain-factor"})
+PARTS = frozenset({"ignored-output"})
 """Causes that a mistake on the way to several gradients may seem to be in one of them, by chance."""
 
 

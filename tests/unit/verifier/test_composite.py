@@ -16,11 +16,11 @@ from gradverify.verifier.checks.composite import (
     automatic_composite,
     confirmed_composite,
 )
-from gradverify.verifier.checks.composite_refinement import refined, settled_second_order
 from gradverify.verifier.checks.first_order import first_order
 from gradverify.verifier.checks.result import FirstOrder, Uncovered
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.second_order import second_order_problem
+from gradverify.verifier.checks.settled_by_composite import settled, settled_second_order
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.collect.forward_itself import plain_forward, run_forward
 from gradverify.verifier.numerics.tolerance import Tolerance
@@ -96,32 +96,7 @@ def test_nothing_is_believed_where_backward_is_not_verified() -> None:
 @pytest.mark.parametrize("name", RIGHT)
 def test_accuses_no_right_function(name: str, draw: int) -> None:
     sample = sample_of(name, draw)
-    first, _ = refined(sample, first_order(sample))
-    assert first.result.findings == ()
-
-
-def test_sees_what_no_entry_shows() -> None:
-    sample = sample_of("OffByAHair")
-    # As where an engine has passed it without a Jacobian.
-    bare = FirstOrder(replace(first_order(sample).result, findings=()), proven=True)
-    (finding,) = refined(sample, bare)[0].result.findings
-    assert finding.code == "GV110"
-    worst = finding.entries.worst[0]
-    assert worst.actual / worst.expected - 1 == pytest.approx(4e-11, rel=1e-3)
-
-
-def test_a_composite_whose_own_derivative_is_off_accuses_nobody() -> None:
-    sample = sample_of("Dropped")
-
-    def lagging(x: torch.Tensor) -> torch.Tensor:
-        x = x.clone()
-        if x.requires_grad:
-            x.register_hook(lambda gradient: gradient * (1 + 3e-10))
-        return plain_forward(FUNCTIONS.Dropped)(x)
-
-    sample = replace(sample, subject=replace(sample.subject, own_forward=lagging))
-    first, composite = refined(sample, first_order(sample))
-    assert isinstance(composite, Composite)
+    first, _ = settled(sample, first_order(sample))
     assert first.result.findings == ()
 
 
@@ -132,7 +107,7 @@ def test_settles_what_is_noisy_in_the_first_order() -> None:
     mask[0, 0] = True
     comparison = replace(first.comparison, covered=first.comparison.covered & ~mask)
     result = replace(first.result, uncovered={(0, "x"): Uncovered(mask, "noisy")})
-    again, _ = refined(sample, replace(first, result=result, comparison=comparison))
+    again, _ = settled(sample, replace(first, result=result, comparison=comparison))
     assert again.result.uncovered == {}
 
 
@@ -144,7 +119,7 @@ def test_does_not_settle_a_jump() -> None:
     comparison = replace(first.comparison, covered=first.comparison.covered & ~mask)
     measured = replace(first.measured, error=torch.where(mask, torch.inf, first.measured.error))
     result = replace(first.result, uncovered={(0, "x"): Uncovered(mask, "jumps")})
-    again, _ = refined(sample, replace(first, result=result, comparison=comparison, measured=measured))
+    again, _ = settled(sample, replace(first, result=result, comparison=comparison, measured=measured))
     assert again.result.uncovered.keys() == {(0, "x")}
 
 

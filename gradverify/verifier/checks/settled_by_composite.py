@@ -1,4 +1,4 @@
-"""What a confirmed composite adds: a finer first order, and verdicts where the numbers are noisy."""
+"""What a confirmed composite settles: pairs of which the numbers are too noisy in part."""
 
 from __future__ import annotations
 
@@ -8,103 +8,36 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Severity
 from gradverify.verifier.checks.composite import (
     Composite,
     NoComposite,
-    TwoGradients,
     confirmed_composite,
-    gradients_of,
-    held_columns,
-    one_output_each,
 )
-from gradverify.verifier.checks.mismatch import WITHIN_TOLERANCE
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import FirstOrder, Uncovered
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import blocks, count_of, number, part, vector_entries
+from gradverify.verifier.checks.wording import blocks, part
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.compare import Comparison
-from gradverify.verifier.numerics.directional_derivative import slope_along
 from gradverify.verifier.numerics.flat import Block, Layout
 from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.numerics.round_off import ROUND_OFF, gradient_spread
 from gradverify.verifier.numerics.tolerance import SAFETY
 from gradverify.verifier.numerics.verdict import Judged
 
-CAREFUL = 1e-11
-"""Relative error that careful float64 code stays below: a constant written with ten digits is beyond it."""
-
 NEAR = 1e-9
 """Relative room for a composite beside the measured bounds: far below any tolerance, far above rounding."""
-
-STEPS = (1.0, 0.37)
-"""Shares of the longest step at which a difference must show itself: no multiples of each other."""
-
-CLEARLY = 0.25
-"""The numbers side with the composite when they are this share of the difference away from it, or nearer,
-their own error included."""
 
 _Unknown = dict[tuple[int, str], Uncovered]
 
 
-def refined(sample: Sample, first: FirstOrder) -> tuple[FirstOrder, Composite | NoComposite]:
-    """The first order, with a GV110 for what only a composite sees; and the composite, where there is one."""
+def settled(sample: Sample, first: FirstOrder) -> tuple[FirstOrder, Composite | NoComposite]:
+    """The first order without what a confirmed composite settles; and the composite, where there is one."""
     composite = confirmed_composite(sample, first)
     if isinstance(composite, NoComposite):
         return first, composite
-    first = settled_first_order(sample, composite, first)
-    known = {(f.output, f.input) for f in first.result.findings}
-    findings = []
-    for position, u in zip(sample.problem.output_positions, one_output_each(sample), strict=True):
-        pair = gradients_of(sample, composite, u)
-        if pair is None or not _numbers_side_with_composite(sample, pair):
-            continue
-        findings += [
-            _imprecise(sample, composite, pair, position, name, block)
-            for name, block in zip(sample.problem.input_names, sample.inputs.blocks, strict=True)
-            if pair.off_by(CAREFUL)[block.start : block.stop].any() and (position, name) not in known
-        ]
-    result = replace(first.result, findings=(*first.result.findings, *findings))
-    return replace(first, result=result), composite
-
-
-def _numbers_side_with_composite(sample: Sample, pair: TwoGradients) -> bool:
-    """Measure forward along the difference itself, where the two claims are furthest apart.
-
-    An unrolled iteration, whose own derivative lags behind its value, loses here: it causes no failure.
-    """
-    direction = torch.where(pair.off_by(CAREFUL) & ~held_columns(sample), pair.mine - pair.theirs, 0.0)
-    if not direction.any():
-        return False
-    claimed, expected = (pair.mine @ direction).item(), (pair.theirs @ direction).item()
-    for share in STEPS:
-        slope = slope_along(sample.problem, pair.u, direction, share)
-        if abs(slope.value - expected) + SAFETY * slope.error > CLEARLY * abs(claimed - expected):
-            return False
-    return True
-
-
-def _imprecise(
-    sample: Sample, composite: Composite, pair: TwoGradients, position: int, name: str, block: Block
-) -> Finding:
-    mine, theirs, off = (t[block.start : block.stop] for t in (pair.mine, pair.theirs, pair.off_by(CAREFUL)))
-    entries = vector_entries(mine, theirs, torch.zeros_like(mine), off, block)
-    of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
-    tiny = torch.finfo(torch.float64).tiny
-    worst = max(abs(e.actual - e.expected) / max(abs(e.expected), tiny) for e in entries.worst)
-    return sample.finding(
-        "GV110",
-        f"the gradient{of_output} with respect to `{name}` is slightly off at "
-        f"{count_of(entries.wrong, entries.checked)}: by up to {number(worst)} of its value, more than "
-        f"rounding explains; {composite.source}, differentiated by torch, is as measured",
-        hint=WITHIN_TOLERANCE,
-        output=position,
-        input=name,
-        entries=entries,
-        severity=Severity.WARNING,
-    )
+    return settled_first_order(sample, composite, first), composite
 
 
 def settled_first_order(sample: Sample, composite: Composite, first: FirstOrder) -> FirstOrder:
