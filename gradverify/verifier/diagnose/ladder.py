@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gradverify.verifier.diagnose.cause import Cause
+from gradverify.verifier.diagnose.edits.forward import other_derivative
 from gradverify.verifier.diagnose.edits.search import one_edit
 from gradverify.verifier.diagnose.evidence import Pair, Pairs, same_everywhere, wrong_ones
 from gradverify.verifier.diagnose.hypotheses.branch import branch
@@ -46,6 +47,7 @@ LADDER: tuple[Test, ...] = (
     duplicates,
     other_reduction_dim,
     one_edit,
+    other_derivative,
 )
 
 SECOND_ORDER: tuple[Test, ...] = (
@@ -69,7 +71,7 @@ SHORTER = "float32-inside"
 CONSTANT = "constant-factor"
 """A size at one place is another cause than the same number at all of them."""
 
-PARTS = frozenset({"ignored-output"})
+PARTS = frozenset({"ignored-output", "chain-factor"})
 """Causes that a mistake on the way to several gradients may seem to be in one of them, by chance."""
 
 
