@@ -32,6 +32,8 @@ class Collected:
 
     targets: tuple[Target, ...]
     passed_over: tuple[PassedOver, ...]
+    without: tuple[str, ...] = ()
+    """Packages that it was imported without, each as `pkg/__init__.py, which raised ...`."""
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,8 @@ class ModuleReport:
     """Its spec file; empty where it has none."""
     unnamed: int = 0
     """How many of `passed_over`, the last ones, have a backward that the spec does not name."""
+    without: tuple[str, ...] = ()
+    """Packages that it was imported without, each as `pkg/__init__.py, which raised ...`."""
 
     @property
     def not_named(self) -> tuple[PassedOver, ...]:

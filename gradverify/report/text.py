@@ -102,10 +102,17 @@ def _modules(report: Report, style: TextStyle) -> list[list[Text]]:
     blocks: list[list[Text]] = []
     for file, members in groupby(report.targets, lambda target: target.target.file):
         targets = list(members)
-        blocks.append([_heading(file, targets, report), Text(), *target_lines(targets, style)])
+        heading = [_heading(file, targets, report), *_without(file, report, style)]
+        blocks.append([*heading, Text(), *target_lines(targets, style)])
     look = module_lines if style.verbosity > 0 else empty_line
     blocks += [look(module, style) for module in report.modules if not module.targets]
     return blocks
+
+
+def _without(file: str, report: Report, style: TextStyle) -> list[Text]:
+    """Say what a module was imported without."""
+    left = (one for module in report.modules if module.file == file for one in module.without)
+    return [line for one in left for line in hang(Text("  "), f"imported without {one}", style, 2)]
 
 
 def _heading(file: str, targets: Sequence[TargetReport], report: Report) -> Text:

@@ -57,6 +57,8 @@ class Module:
     bound: dict[str, Target] = field(default_factory=dict)
     """Targets that its spec names, by name."""
     passed_over: tuple[PassedOver, ...] = ()
+    without: tuple[str, ...] = ()
+    """Packages around it that raised, and that it was imported without."""
     deselected: tuple[PassedOver, ...] = ()
     """Its targets, where none of them is selected."""
     static: tuple[LintFinding, ...] | None = None
@@ -206,6 +208,7 @@ def _take(module: Module, event: Event) -> None:
     match event:
         case Collected():
             module.discovered, module.passed_over = event.targets, event.passed_over
+            module.without = event.without
         case Failed():
             module.error = import_error(module, event.message, None, event)
         case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from gradverify.deduced import Attempt, Deduced
@@ -105,7 +106,13 @@ def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
         remarks=found.remarks,
         never=found.never,
         shown=shown(found),
+        left_out=(*plan.left_out, *_without(planned.module)),
     )
+
+
+def _without(module: Module) -> Iterator[str]:
+    """What a module was imported without, as something left out."""
+    return (f"imported without {one}" for one in module.without)
 
 
 def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt, ...]:
@@ -179,6 +186,7 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
         plan = replace(plan, left_out=(*plan.left_out, one))
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
+    plan = replace(plan, left_out=(*plan.left_out, *_without(module)))
     if not plan.skip:
         plan = _limited(plan, case_filter, target, request)
         plan = _with_beyond(plan, module.spec.functions[key], module, target, case_filter, request)

@@ -221,7 +221,9 @@ def _module_report(module: Module) -> ModuleReport:
     spec = module.spec.shown_path if module.spec is not None else ""
     unnamed = tuple(PassedOver(t.name, t.line, f"not named in {spec}") for t in module.unnamed)
     taken = len(module.targets) - len(unnamed)
-    return ModuleReport(module.shown_path, taken, (*module.passed_over, *unnamed), spec, len(unnamed))
+    return ModuleReport(
+        module.shown_path, taken, (*module.passed_over, *unnamed), spec, len(unnamed), module.without
+    )
 
 
 def _seed(session: Session) -> int:

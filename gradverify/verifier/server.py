@@ -34,12 +34,20 @@ from gradverify.events import (
     Suggest,
     Verify,
 )
+from gradverify.model import RaisedError, shown_path
 from gradverify.verifier import guard, surroundings
 from gradverify.verifier.asked import is_wanted
 from gradverify.verifier.building import Live
 from gradverify.verifier.checks.kept import Kept
+from gradverify.verifier.checks.subject import first_line
 from gradverify.verifier.collect.discover import describe_target, discover, target_behind, why_no_target
-from gradverify.verifier.collect.importing import import_file, resolve
+from gradverify.verifier.collect.importing import (
+    FailedPackage,
+    Imported,
+    folders_of,
+    import_file,
+    resolve,
+)
 from gradverify.verifier.global_state import GlobalState, default_device
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import paths_of
@@ -175,16 +183,18 @@ class Server:
         if isinstance(result, Raised):
             self._state.restore()
             said = f"{result.error.type}: {result.error.message}"
-            return Failed(". ".join(filter(None, (said, lacking(result.error)))), result.error)
+            further = _where_looked_for(result.error, Path(request.path)) or lacking(result.error)
+            return Failed(". ".join(filter(None, (said, further))), result.error)
         sys.path += [folder for folder in request.folders if folder not in sys.path]
-        self._module, device = result.value
+        imported, device = result.value
+        self._module = imported.module
         self._shown_path, self._has_device = request.shown_path, device is not None
         self._state = self._state.after_import()
         self._state.restore()
         self._on_import = AS_LOADED.replaced()
         self._surroundings, self._functions = Surroundings.take(), Surroundings.of_functions(self._module)
         targets, passed_over = discover(self._module, request.shown_path)
-        return Collected(targets, passed_over)
+        return Collected(targets, passed_over, tuple(map(_said, imported.failed_packages)))
 
     def _bind(self, request: Bind) -> Iterator[Event]:
         value = target_behind(self._find(request.attribute))
@@ -257,7 +267,20 @@ def _require(before: Surroundings, who: str = "its code") -> None:
         raise DisturbedError(f"{who} {surroundings.reported(names)}")
 
 
-def _imported(path: Path) -> tuple[ModuleType, torch.device | None]:
+def _imported(path: Path) -> tuple[Imported, torch.device | None]:
     """A module, and the default device that it has set."""
-    module = import_file(path)
-    return module, default_device()
+    return import_file(path), default_device()
+
+
+def _where_looked_for(error: RaisedError, path: Path) -> str:
+    """Where a module that is missing was looked for, beside what is installed; empty for another error."""
+    if error.type != "ModuleNotFoundError":
+        return ""
+    folders = " or ".join(f"`{shown_path(folder)}`" for folder in folders_of(path))
+    return f"It is not installed, and not in {folders}"
+
+
+def _said(failed: FailedPackage) -> str:
+    """`pkg/__init__.py, which raised ImportError: ...`."""
+    raised = describe(failed.error)
+    return f"{shown_path(failed.file)}, which raised {raised.type}: {first_line(raised.message)}"

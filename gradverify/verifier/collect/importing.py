@@ -7,69 +7,141 @@ import importlib
 import importlib.util
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 
-def import_file(path: Path) -> ModuleType:
+@dataclass(frozen=True)
+class Imported:
+    """A module, and what it was imported without."""
+
+    module: ModuleType
+    failed_packages: tuple[FailedPackage, ...] = ()
+
+
+@dataclass(frozen=True)
+class FailedPackage:
+    """A package whose `__init__.py` raised, so that the file was imported without it."""
+
+    file: Path
+    error: Exception
+
+
+def import_file(path: Path) -> Imported:
     """Import a module from its file.
 
-    Inside a package (folders with `__init__.py`, or whatever its relative imports climb) it is imported under
-    its dotted name from the folder above the package; a lone file under its own name, with its folder on the
-    path. `__name__` is never `__main__`. Raises whatever the module raises.
+    Inside a package it is imported under its dotted name from the folder above the package; a lone file under
+    its own name, with its folder on the path. The current folder, and its `src`, are on the path as well.
+    `__name__` is never `__main__`. Where a package around it raises, the file is imported without that
+    package's `__init__.py`. Raises whatever the module itself raises.
     """
     path = path.resolve()
     name, root = dotted_name(path)
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
+    for folder in reversed(folders_of(path)):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
     loaded = sys.modules.get(name)
     if loaded is not None and _is_file(loaded, path):
-        return loaded
+        return Imported(loaded)
     if "." in name or (loaded is None and name not in sys.stdlib_module_names):
+        failed = tuple(_enter_packages(name, root))
         module = importlib.import_module(name)
         if _is_file(module, path):
-            return module
+            return Imported(module, failed)
     # Its name belongs to another module (`random.py` beside the user's code): load it under one of its own.
-    return _load_under(f"_gradverify_target_{name.replace('.', '_')}", path)
+    return Imported(_load_under(f"_gradverify_target_{name.replace('.', '_')}", path))
+
+
+def folders_of(path: Path) -> tuple[Path, ...]:
+    """The folders from which a file can import: that above its packages, the current one and its `src`."""
+    return tuple(dict.fromkeys((dotted_name(path.resolve())[1], *_current_folders())))
+
+
+def _enter_packages(name: str, root: Path) -> Iterator[FailedPackage]:
+    """Import the packages around a module; one that raises is left without its `__init__.py`."""
+    parts = name.split(".")[:-1]
+    for count in range(1, len(parts) + 1):
+        package, folder = ".".join(parts[:count]), root.joinpath(*parts[:count])
+        try:
+            importlib.import_module(package)
+        except Exception as error:  # noqa: BLE001 - whatever the user's package raises
+            bare = ModuleType(package)
+            bare.__path__ = [str(folder)]
+            sys.modules[package] = bare
+            yield FailedPackage(folder / "__init__.py", error)
+
+
+def _current_folders() -> tuple[Path, ...]:
+    """Where `python -c "import ..."` looks for a project: the current folder, and a `src` in it."""
+    here = Path.cwd()
+    return (here, here / "src") if (here / "src").is_dir() else (here,)
 
 
 def dotted_name(path: Path) -> tuple[str, Path]:
-    """The name a file is imported by, and the folder that has to be on the path for it."""
+    """The name a file is imported by, and the folder that has to be on the path for it.
+
+    The packages around it are folders with `__init__.py`; those that its relative imports climb; and those of
+    a current folder that its absolute imports, or the packages' own, begin with: `from pkg.inner import x`.
+    """
     parts = [] if path.name == "__init__.py" else [path.stem]
-    folder = path.parent
+    folder, packages = path.parent, [path]
     while (folder / "__init__.py").is_file():
+        packages.append(folder / "__init__.py")
         parts.insert(0, folder.name)
         folder = folder.parent
     missing = _levels(path) - (len(path.parts) - len(folder.parts) - 1)
-    if missing > 0:
-        folder, above = _above_namespace(folder, missing)
-        parts = [*above, *parts]
-    return ".".join(parts) or path.stem, folder
+    root = _above_namespace(folder, missing) if missing > 0 else _root_of_imports(folder, packages)
+    return ".".join([*folder.relative_to(root).parts, *parts]) or path.stem, root
+
+
+def _root_of_imports(folder: Path, files: Sequence[Path]) -> Path:
+    """The folder above packages without `__init__.py` that files import from; `folder` if there is none."""
+    named = {name for file in files for name in _imported_names(file)}
+    for here in _current_folders():
+        if folder.is_relative_to(here):
+            inside = folder.relative_to(here).parts
+            if inside and inside[0] in named and all(part.isidentifier() for part in inside):
+                return here
+    return folder
+
+
+def _imported_names(path: Path) -> Iterator[str]:
+    """What the absolute imports of a file begin with."""
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module.partition(".")[0]
+
+
+def _tree(path: Path) -> ast.Module:
+    """What a file holds; nothing where it cannot be read, or is no Python."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
 
 
 def _levels(path: Path) -> int:
-    """How many packages the relative imports of a file climb; 0 for a file that has none, or is no Python."""
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return 0
-    return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
+    """How many packages the relative imports of a file climb."""
+    return max((n.level for n in ast.walk(_tree(path)) if isinstance(n, ast.ImportFrom)), default=0)
 
 
-def _above_namespace(folder: Path, missing: int) -> tuple[Path, list[str]]:
-    """The folder above a package without `__init__.py`, and the names of the folders in between.
+def _above_namespace(folder: Path, missing: int) -> Path:
+    """The folder above a package without `__init__.py`.
 
     It is one that Python looks into already or the current one, else just what the imports need.
     """
-    roots = {Path(entry or ".").resolve() for entry in sys.path} | {Path.cwd()}
+    roots = {Path(entry or ".").resolve() for entry in sys.path} | set(_current_folders())
     above = folder.parents[missing - 1 :]
     if not above:
-        return folder, []
+        return folder
     named = (p for p in above if all(part.isidentifier() for part in folder.relative_to(p).parts))
-    root = next((parent for parent in named if parent in roots), above[0])
-    return root, list(folder.relative_to(root).parts)
+    return next((parent for parent in named if parent in roots), above[0])
 
 
 def resolve(name: str, module: ModuleType | None = None) -> Any:  # noqa: ANN401

@@ -88,7 +88,7 @@ class _Rank:
 
     def _imported(self) -> None:
         setup = self._setup
-        self._module = import_file(Path(setup.file))
+        self._module = import_file(Path(setup.file)).module
         value = target_behind(resolve(setup.target.attribute, self._module))
         function = value.apply if setup.target.kind is TargetKind.FUNCTION else value
         if setup.target.kind is not TargetKind.FUNCTION:

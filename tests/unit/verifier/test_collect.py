@@ -70,7 +70,7 @@ def restored(monkeypatch):
 def module(tmp_path, restored):
     file = tmp_path / "gv_subject_module.py"
     file.write_text(textwrap.dedent(SOURCE))
-    return import_file(file)
+    return import_file(file).module
 
 
 def test_own_functions_are_found_in_source_order_once(module):
@@ -112,7 +112,7 @@ def test_class_methods_are_no_old_style():
 
 def test_a_module_named_like_a_library_is_loaded_beside_it(tmp_path, restored):
     (tmp_path / "random.py").write_text("MARK = 1\n")
-    module = import_file(tmp_path / "random.py")
+    module = import_file(tmp_path / "random.py").module
     assert module.MARK == 1
     assert hasattr(random, "Random")
 
@@ -125,7 +125,7 @@ def test_inside_a_package_relative_imports_work(tmp_path, restored):
     (package / "other.py").write_text("VALUE = 5\n")
     (package / "functions.py").write_text("from .other import VALUE\n")
     assert dotted_name(package / "functions.py") == ("gv_package.inner.functions", tmp_path)
-    assert import_file(package / "functions.py").VALUE == 5
+    assert import_file(package / "functions.py").module.VALUE == 5
 
 
 def test_relative_imports_climb_packages_without_init(tmp_path, restored):
@@ -134,7 +134,7 @@ def test_relative_imports_climb_packages_without_init(tmp_path, restored):
     (package / "functions.py").write_text("from .helper import VALUE\nfrom ..above import OTHER\n")
     (package / "helper.py").write_text("VALUE = 5\n")
     (package.parent / "above.py").write_text("OTHER = 6\n")
-    module = import_file(package / "functions.py")
+    module = import_file(package / "functions.py").module
     assert (module.VALUE, module.OTHER) == (5, 6)
     assert module.__name__ == "outer.inner.functions"
 
