@@ -167,6 +167,8 @@ class SourceChange:
     """What makes it right; empty where nothing should be there."""
     patch: LinePatch | None = None
     """The same as whole lines of the file; None where no lines say it alone."""
+    refuses: bool = False
+    """With it backward raises where it was wrong: whether that is meant only its author knows."""
 
 
 @dataclass(frozen=True)

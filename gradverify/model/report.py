@@ -76,6 +76,15 @@ class TargetReport:
     deduced: str = ""
     """Inferred inputs, as a person reads them."""
 
+    @property
+    def first_order_only(self) -> bool:
+        """Whether it failed and its first order is right: its only errors are of the second (GV2)."""
+        errors = [f for f in self.findings if f.severity is Severity.ERROR and not f.expected]
+        second = bool(errors) and all(f.code.startswith("GV2") for f in errors)
+        return (
+            self.status is Verdict.FAILED and second and dict(self.checks).get("gradcheck") is Outcome.PASSED
+        )
+
 
 @dataclass(frozen=True)
 class Mistake:

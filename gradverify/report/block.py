@@ -14,8 +14,13 @@ from gradverify.report.layout import STYLES, field, hang, spot, verbatim
 from gradverify.report.targets import because, is_shown
 from gradverify.report.words import clean, in_a_row
 
-_TELLING = ("GV901", "GV002", "GV102", "GV105", "GV103", "GV106", "GV301", "GV104", "GV108", "GV101", "GV107")
-"""Codes whose findings come first: a refused shape explains a missing gradient, not the other way round."""
+_TELLING = (
+    *("GV901", "GV002", "GV102", "GV105"),
+    *("GV410", "GV408", "GV401", "GV402", "GV403"),
+    *("GV106", "GV301", "GV108", "GV101", "GV107", "GV103", "GV104"),
+)
+"""Codes whose findings come first, each before what it makes wrong: what raises or does not return, what
+another call or a write has spoiled, wrong values; shapes and dtypes beside wrong values at last."""
 _CONTINUED = 4
 """Columns before the further lines of a heading."""
 

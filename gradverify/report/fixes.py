@@ -27,20 +27,32 @@ def are_one_fix(patches: Sequence[LinePatch]) -> bool:
 
 
 def is_safe(report: TargetReport) -> bool:
-    """Whether `check --fix` may write the changes: under a spec, of all errors, in one way."""
+    """Whether `check --fix` may write the changes: under a spec, all errors made right, in one way."""
     errors = [f for f in report.findings if f.severity is Severity.ERROR]
     known = all(patches_of([f]) for f in errors) and are_one_fix(patches_of(errors))
+    if any(change.refuses for found in errors for change in found.changes):
+        return False
     return known and report.inputs is InputSource.SPEC and report.status is Verdict.FAILED
 
 
 def signed_lines(patch: LinePatch) -> list[str]:
-    """The lines with `-` and `+` before them, as little indented as they can be."""
-    lines = [*patch.removed, *patch.added]
+    """The lines that differ with `-` and `+` before them, as little indented as they can be."""
+    removed, added = _different(patch.removed, patch.added)
+    lines = [*removed, *added]
     shared = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     return [
-        *(f"- {line[shared:]}".rstrip() for line in patch.removed),
-        *(f"+ {line[shared:]}".rstrip() for line in patch.added),
+        *(f"- {line[shared:]}".rstrip() for line in removed),
+        *(f"+ {line[shared:]}".rstrip() for line in added),
     ]
+
+
+def _different(removed: Sequence[str], added: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Both without the lines at their ends that are the same."""
+    while removed and added and removed[-1] == added[-1]:
+        removed, added = removed[:-1], added[:-1]
+    while removed and added and removed[0] == added[0]:
+        removed, added = removed[1:], added[1:]
+    return removed, added
 
 
 def fix_words(finding: Finding) -> list[str]:

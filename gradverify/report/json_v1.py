@@ -55,7 +55,7 @@ def render_json(report: Report) -> str:
             "ignore": [*sorted(report.settings.ignore)],
             **({"strict": True} if report.settings.strict else {}),
         },
-        "summary": {name: counts.get(name, 0) for name in ("targets", *Verdict)},
+        "summary": {name: counts.get(name, 0) for name in ("targets", *Verdict, "first_order_only")},
         "targets": [*sorted(map(_target, report.targets), key=_target_place)],
         "errors": [*sorted(map(_mistake, report.errors), key=_mistake_place)],
         **({"not_named": unnamed} if (unnamed := _not_named(report)) else {}),

@@ -26,7 +26,6 @@ from gradverify.report.console import TextStyle
 from gradverify.report.layout import LABEL, STYLES, field, hang
 from gradverify.report.particulars import particulars
 from gradverify.report.words import clean, listed, plural, small
-from gradverify.rules import Family, rule
 
 _MARKS = {
     Verdict.PASSED: ("✓", "ok"),
@@ -115,9 +114,7 @@ def _meaning(report: TargetReport, findings: str, room: int) -> str:
 
 def _credit(report: TargetReport) -> str:
     """Say that the first order is right where the second alone is wrong."""
-    verified = dict(report.checks).get("gradcheck") is Outcome.PASSED
-    second = all(rule(code).family is Family.GRADGRADCHECK for code in codes_of(report))
-    return "; 1st order ✓, 2nd order ✗" if verified and second else ""
+    return "; 1st order ✓, 2nd order ✗" if report.first_order_only else ""
 
 
 def because(word: str, report: TargetReport) -> str:

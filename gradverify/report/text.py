@@ -211,6 +211,11 @@ def slowest_lines(report: Report) -> list[str]:
 def _verdicts(report: Report) -> Text:
     counts = dict(report.summary)
     words = [Text(f"{counts[each]} {each}", STYLES[each]) for each in Verdict if counts.get(each)]
+    only = counts.get("first_order_only", 0)
+    if only:
+        count = "" if only == counts[Verdict.FAILED] else f"{only} "
+        place = [each for each in Verdict if counts.get(each)].index(Verdict.FAILED)
+        words[place].append(f" ({count}in second order alone)")
     return Text.assemble(f"{plural(len(report.targets), 'function')}: ", Text(", ").join(words))
 
 

@@ -146,9 +146,11 @@ def _unfit(
         return "the change makes some of its errors right, not all"
     if any(INSTALLED in Path(patch.path).parts for patch in patches):
         return "its file belongs to an installed package"
-    return (
-        "" if unsafe or is_safe(target) else "its inputs were inferred: pass --unsafe-fixes, or write a spec"
-    )
+    if unsafe or is_safe(target):
+        return ""
+    if any(change.refuses for found in errors for change in found.changes):
+        return "with the change a second derivative raises: pass --unsafe-fixes if none is meant"
+    return "its inputs were inferred: pass --unsafe-fixes, or write a spec"
 
 
 def _verified(request: Request, check: Check, fixes: Sequence[Fix]) -> tuple[Report, Report]:

@@ -93,9 +93,12 @@ def exit_code(reports: Sequence[TargetReport], *, user_errors: bool, bugs: bool 
 
 
 def summary_of(reports: Sequence[TargetReport]) -> tuple[tuple[str, int], ...]:
-    """(`targets`, count) and (verdict, count) for every verdict."""
+    """(`targets`, count), (verdict, count) for every verdict, and how many failed in second order alone."""
     counts = Counter(r.status for r in reports)
-    return (("targets", len(reports)), *((v.value, counts[v]) for v in Verdict))
+    by_verdict = ((v.value, counts[v]) for v in Verdict)
+    return (
+        ("targets", len(reports)), *by_verdict, ("first_order_only", sum(r.first_order_only for r in reports))
+    )  # fmt: skip
 
 
 def _telling(finding: Finding) -> tuple[int, bool, float, bool, bool, bool, int]:

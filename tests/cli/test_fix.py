@@ -124,3 +124,42 @@ def test_the_json_report_has_a_diff_that_git_applies(folder):
 def test_options_that_do_not_go_together(folder, options):
     assert forked_command.run(["check", "m.py", *options], folder).code == 2
     assert "\r\n".join(lines(folder)) == MODULE.replace("\n", "\r\n")
+
+
+CUT = """\
+from torch import tanh
+from torch.autograd import Function
+
+
+class Tanh(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = tanh(x)
+        ctx.save_for_backward(y * y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (squared,) = ctx.saved_tensors
+        return g * (1 - squared)
+"""
+
+
+def test_a_second_derivative_that_is_cut_is_refused_where_that_is_asked_for(tmp_path):
+    (tmp_path / "m.py").write_text(CUT)
+    (tmp_path / "m.gradverify.yaml").write_text(
+        "gradverify: 1\nmodule: m.py\nfunctions:\n  Tanh: {inputs: {x: [2, 3]}}\n"
+    )
+    document = json.loads(forked_command.run(["check", "m.py", "--format", "json"], tmp_path).out)
+    assert document["summary"]["first_order_only"] == 1
+    (finding,) = document["targets"][0]["findings"]
+    assert (finding["code"], finding["fix"]["safe"]) == ("GV202", False)
+    done = forked_command.run(["check", "m.py", "--fix"], tmp_path)
+    assert "a second derivative raises: pass --unsafe-fixes if none is meant" in done.out + done.err
+    assert "1 failed (in second order alone)" in done.out
+    assert (tmp_path / "m.py").read_text() == CUT
+    assert forked_command.run(["check", "m.py", "--fix", "--unsafe-fixes"], tmp_path).code == 0
+    imported = "from torch.autograd.function import once_differentiable\n"
+    fixed = CUT.replace("import Function\n", f"import Function\n{imported}")
+    decorated = "    @once_differentiable\n    def backward"
+    assert (tmp_path / "m.py").read_text() == fixed.replace("    def backward", decorated)

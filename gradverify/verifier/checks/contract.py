@@ -78,6 +78,7 @@ def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding:
         case Irregularity.SHAPE_SUMMED:
             said = f"{_shapes(remark, name)}; the engine sums it{'' if wrong else ', rightly'}"
             hint = "Sum over the extra dimensions: it takes less memory, and only autograd sums for you."
+            hint = f"Return a gradient of the shape of `{name}`: this one's sum is not it." if wrong else hint
             severity = Severity.ERROR if wrong else Severity.WARNING
     return sample.finding(code, said, hint=hint, input=name, severity=severity)
 

@@ -101,7 +101,7 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
             CheckResult((raised,), Outcome.INCONCLUSIVE if raised.code == "GV109" else Outcome.FAILED)
         )
     if isinstance(judged, NotJudged):
-        return FirstOrder(_nothing_known(sample, judged.reason))
+        return FirstOrder(_nothing_known(sample, judged))
     whole = judged.inputs.size == sample.inputs.size
     if not whole:
         findings, _ = _judge_blocks(sample, judged, frozenset())
@@ -256,10 +256,10 @@ def smallest_visible_error(comparison: Comparison) -> float | None:
     return visible.max().item() if visible.numel() else None
 
 
-def _nothing_known(sample: Sample, reason: str) -> CheckResult:
+def _nothing_known(sample: Sample, judged: NotJudged) -> CheckResult:
     uncovered = {
-        (sample.problem.output_positions[o], sample.problem.input_names[i]): Uncovered(
-            torch.ones(output.stop - output.start, source.stop - source.start, dtype=torch.bool), reason
+        (sample.problem.output_positions[o], sample.problem.input_names[i]): Uncovered.wholly(
+            judged, output.stop - output.start, source.stop - source.start
         )
         for o, output, i, source in blocks(sample.problem.outputs, sample.inputs)
     }

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from gradverify.model import Finding, Outcome, Severity, Swept
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
+from gradverify.verifier.numerics.verdict import NotJudged
 
 NO_VALUE = "Leave out the sizes or values at which it is nan or inf: they have no derivative."
 """What to try where no step is to blame."""
 
 OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
 """What to try where values are to blame."""
+
+SAME_NUMBERS = (
+    "Draw from torch's, NumPy's or Python's global generator, which are replayed for each call, or take the "
+    "random numbers as an input."
+)
+"""What to try where forward gives other values at the same inputs."""
 
 NOT_REPEATED = "not-repeated"
 """The cause of a gradient that is another one each time, forward and every random state being the same."""
@@ -38,6 +46,12 @@ class Uncovered:
     """bool, the block's shape: True where nothing is known."""
     reason: str
     hint: str = OTHER_VALUES
+
+    @classmethod
+    def wholly(cls, judged: NotJudged, rows: int = 1, columns: int = 1) -> Uncovered:
+        """A pair of which nothing is known."""
+        hint = SAME_NUMBERS if judged.unrepeatable else OTHER_VALUES
+        return cls(torch.ones(rows, columns, dtype=torch.bool), judged.reason, hint)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from gradverify.verifier.checks.second_order_messages import (
     because_of,
     cut_by_kernel,
     detached,
+    offered,
     second_pairs,
     wrong_block,
 )
@@ -95,7 +96,7 @@ def second_order(
         case Raised():
             return _raised(sample, judged.error, "at the second differentiation")
         case NotJudged():
-            nothing = Uncovered(torch.ones(1, 1, dtype=torch.bool), judged.reason)
+            nothing = Uncovered.wholly(judged)
             everything = {(i, "second order"): nothing for i in range(len(sample.problem.primals))}
             return CheckResult((), Outcome.INCONCLUSIVE, everything)
         case Judged():
@@ -161,10 +162,10 @@ def compare_second_order(
     wrong = [pair for pair in pairs if pair.wrong.any()]
     cuts = graph_cuts(sample, second) if wrong else Cuts()
     if wrong and not judged.comparison.analytical.any():
-        finding = because_of(detached(sample, wrong), cuts)
+        finding = offered(sample, because_of(detached(sample, wrong), cuts))
         outcome = Outcome.PASSED if sample.subject.inferred else Outcome.FAILED
         return CheckResult((finding,), outcome, capability="wrong")
-    findings = [because_of(wrong_block(sample, pair), cuts) for pair in wrong]
+    findings = [offered(sample, because_of(wrong_block(sample, pair), cuts)) for pair in wrong]
     return CheckResult(
         tuple(findings),
         outcome_of(findings),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradverify.model import Entries, Finding, Severity, indexed
 from gradverify.verifier.checks.graph_cuts import Cuts
+from gradverify.verifier.checks.once_differentiable import marked_first_order
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (
     blocks,
@@ -186,6 +187,14 @@ def wrong_block(sample: Sample, pair: SecondPair) -> Finding:
         ),
         badness=off.nan_to_num(1e300).item(),
     )
+
+
+def offered(sample: Sample, finding: Finding) -> Finding:
+    """The finding with the change that refuses a second derivative, where it is cut off."""
+    function = sample.subject.function_class
+    if finding.cause != "detached" or function is None or finding.severity is not Severity.ERROR:
+        return finding
+    return replace(finding, changes=marked_first_order(function))
 
 
 def because_of(finding: Finding, cuts: Cuts) -> Finding:

@@ -52,6 +52,8 @@ class NotJudged:
     """Nothing can be said about this problem at this point."""
 
     reason: str
+    unrepeatable: bool = False
+    """Forward gives other values at the same inputs."""
 
 
 def judge(
@@ -165,7 +167,9 @@ def centre_of(problem: Problem) -> Tensor | NotJudged:
             return NotJudged(f"forward raised {result.error.type} under torch.no_grad()")
         values.append(problem.outputs.flatten(result.value))
     if not torch.equal(values[0].nan_to_num(), values[1].nan_to_num()):
-        return NotJudged("forward gives other values at each call, random states replayed (stochastic)")
+        return NotJudged(
+            "forward gives other values at each call, random states replayed (stochastic)", unrepeatable=True
+        )
     seen = _unlike_with_a_graph(problem, values[0]) if isinstance(problem, CallProblem) else None
     return values[0] if seen is None else seen
 

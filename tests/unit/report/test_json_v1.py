@@ -52,7 +52,7 @@ def test_top_level(samples):
         "select": [],
         "ignore": ["GV110", "GV3"],
     }
-    assert list(document["summary"]) == ["targets", *Verdict]
+    assert list(document["summary"]) == ["targets", *Verdict, "first_order_only"]
     assert document["summary"]["targets"] == 10
 
 
