@@ -79,6 +79,8 @@ class RaisedError:
     """The author raised it on purpose: `raise`, `assert`, a TORCH_CHECK."""
     traceback: str = ""
     """As Python prints it, with every frame; shortened at its beginning."""
+    after: str = ""
+    """`Type: message` of what was raised first, where this was raised in its place."""
 
 
 @dataclass(frozen=True)

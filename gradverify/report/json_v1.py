@@ -229,7 +229,8 @@ def _raised(error: RaisedError | None) -> Json:
         {"file": frame.file, "line": frame.line, "function": frame.function, "source": frame.source}
         for frame in error.frames
     ]
-    return {"type": error.type, "message": error.message, "frames": frames}
+    shape: dict[str, Json] = {"type": error.type, "message": error.message, "frames": frames}
+    return shape | _some(after=error.after)
 
 
 def _mistake(mistake: Mistake) -> dict[str, Json]:

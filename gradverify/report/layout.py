@@ -90,7 +90,7 @@ def raised(error: RaisedError, style: TextStyle) -> list[Text]:
     first, *rest = clean_lines(error.message) or [""]
     prose = f"{error.type}: {first}" if first else error.type
     lines = field("error", prose, style)
-    lines += verbatim("", rest)
+    lines += verbatim("", [*rest, *clean_lines(f"after {error.after}")] if error.after else rest)
     if style.verbosity > 1 and error.traceback:
         return lines + verbatim("", clean_lines(error.traceback))
     for frame in error.frames:

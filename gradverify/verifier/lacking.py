@@ -21,7 +21,7 @@ WANTS_A_GPU = (
 """Parts of messages of a call that a GPU would have answered."""
 
 _SPEAKS_OF_A_GPU = re.compile(r"\b(?:cuda|gpus?|nvidia|hip|rocm)\b|\bis_cuda\b", re.IGNORECASE)
-"""In a message, or in the line that raises it: the author refuses tensors that are elsewhere."""
+"""In a message, or in the line that raises it: the author may refuse tensors that are elsewhere."""
 
 
 _NO_POINTER = "cannot be accessed from Triton (cpu tensor?)"
@@ -56,6 +56,9 @@ def lacking(error: RaisedError, device: str = "cpu") -> str:
     raised_at = error.frames[-1].source if error.deliberate and error.frames else ""
     refused = error.deliberate or error.type == "RuntimeError"  # of a C++ operator's check
     speaks = refused and _SPEAKS_OF_A_GPU.search(f"{error.message} {raised_at}")
-    if device == "cpu" and (speaks or _NO_POINTER in error.message):
+    if device == "cpu" and _NO_POINTER in error.message:
         return f"It takes tensors on a GPU alone{'' if here else ', and there is none here'}. {gpu}"
+    if device == "cpu" and speaks:
+        none = "" if here else ", and there is none here"
+        return f"What it raises speaks of a GPU{none}: if it needs one, {gpu}"
     return ""

@@ -67,7 +67,26 @@ def describe(error: BaseException) -> RaisedError:
         frames=frames[-MAXIMAL_FRAMES:],
         deliberate=isinstance(error, NotImplementedError | AssertionError) or _ends_in_raise(frames),
         traceback=_whole_traceback(error),
+        after=_first_of_chain(error) if inside is None else "",
     )
+
+
+def _before(error: BaseException) -> BaseException | None:
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _first_of_chain(error: BaseException) -> str:
+    """What was raised first, where an exception was raised while it was handled; empty where nothing was."""
+    first, before = error, _before(error)
+    while before is not None:
+        first, before = before, _before(before)
+    if first is error:
+        return ""
+    try:
+        said = repeatable(str(first)).strip().splitlines()
+    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+        said = []
+    return f"{type(first).__name__}: {said[0]}"[:MAXIMAL_MESSAGE] if said else type(first).__name__
 
 
 def _in_a_kernel(error: BaseException) -> BaseException | None:

@@ -67,11 +67,12 @@ def forward_raised(
     tensors: Sequence[Tensor] = [a.value for a in arguments if isinstance(a.value, Tensor)]
     device = tensors[0].device.type if tensors else "cpu"
     missing = lacking(error, device) or needs_the_cpu(error, device)
-    code, message = "GV001", f"forward raised {error.type}: {first_line(error.message)}"
+    after = f" (after {first_line(error.after)})" if error.after else ""
+    code, message = "GV001", f"forward raised {error.type}: {first_line(error.message)}{after}"
     if missing:
         hint = missing
     elif inferred:
-        message = f"forward raised {error.type} on inferred inputs"
+        message = f"on inferred inputs {message}"
         hint = "Write a spec that gives this Function valid inputs."
     elif not all(t.numel() for t in tensors):
         code, message = "GV412", message.replace(":", " for an empty input:", 1)

@@ -61,14 +61,16 @@ def build_module(
 
     def built() -> nn.Module:
         model = make().to(device=device, dtype=torch.float64)
-        if first_arguments is not None and any(map(is_lazy, (*model.parameters(), *model.buffers()))):
+        # Asked of the class: an instance may have an attribute called `buffers`.
+        tensors = (*nn.Module.parameters(model), *nn.Module.buffers(model))
+        if first_arguments is not None and any(map(is_lazy, tensors)):
             with torch.no_grad():
                 with_keywords(model, parameters, ())(*first_arguments())
         return model
 
     pool = _Pool(built)
     model = pool.first
-    declared = [(name, tuple(p.shape), p.requires_grad) for name, p in model.named_parameters()]
+    declared = [(name, tuple(p.shape), p.requires_grad) for name, p in nn.Module.named_parameters(model)]
     writes: list[Writes] = [] if held is None else held
 
     def call(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
@@ -76,7 +78,7 @@ def build_module(
         given, values = arguments[:count], arguments[count:]
         if torch.compiler.is_compiling():
             named = {name: value for (name, *_), value in zip(declared, values, strict=True)}
-            named |= {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+            named |= {name: buffer.detach().clone() for name, buffer in nn.Module.named_buffers(model)}
 
             def forward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
                 return torch.func.functional_call(model, named, args, kwargs)

@@ -218,7 +218,8 @@ class _Search:
 def _answer(error: RaisedError) -> str:
     """An exception on one line."""
     line = next(iter(error.message.strip().splitlines()), "")
-    return f"{error.type}: {line[:120]}" if line else error.type
+    said = f"{error.type}: {line[:120]}" if line else error.type
+    return f"{said} (after {error.after[:120]})" if error.after else said
 
 
 def _tells_more(found: Solution, than: Solution) -> bool:

@@ -47,6 +47,10 @@ Part = Callable[[Gradients], Gradients]
 """What is kept of the gradients."""
 
 
+OTHER_OUTPUTS = "OtherOutputs"
+"""The type of what stands for an exception where forward returns other outputs than before."""
+
+
 def whole(gradients: Gradients) -> Gradients:
     """All of it."""
     return gradients
@@ -243,9 +247,14 @@ class CallProblem(_Map):
         picked = tuple(returned[p] for p in self.output_positions if p < len(returned))
         shapes = tuple(tuple(t.shape) if isinstance(t, Tensor) else None for t in picked)
         if shapes != expected:
-            said = f"forward returned shapes {list(shapes)}, before {list(expected)}"
-            return Raised(RaisedError("ValueError", said))
+            return Raised(RaisedError(OTHER_OUTPUTS, f"returned {_said(shapes)}, before {_said(expected)}"))
         return Returned(picked)
+
+
+def _said(shapes: Sequence[tuple[int, ...] | None]) -> str:
+    """`a tensor of shape [4, 3] and None`."""
+    each = ["None" if shape is None else f"a tensor of shape {list(shape)}" for shape in shapes]
+    return " and ".join(each) or "nothing"
 
 
 @dataclass(frozen=True)

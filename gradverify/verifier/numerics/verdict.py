@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from gradverify.model import RaisedError
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.column_compression import Columns, Compression, Found
@@ -19,7 +20,7 @@ from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobia
 from gradverify.verifier.numerics.operations import short_format
 from gradverify.verifier.numerics.own_rounding import without_own_rounding
 from gradverify.verifier.numerics.probes import tangent_of
-from gradverify.verifier.numerics.problem import CallProblem, Problem
+from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, CallProblem, Problem
 from gradverify.verifier.numerics.remeasure import explained_by_other_pieces, remeasure
 from gradverify.verifier.numerics.round_off import FEW_ROWS, backward_round_off, may_be_round_off
 from gradverify.verifier.numerics.sampling import Sampler
@@ -164,7 +165,7 @@ def centre_of(problem: Problem) -> Tensor | NotJudged:
     for _ in range(2):
         result = problem.evaluate(problem.primals)
         if isinstance(result, Raised):
-            return NotJudged(f"forward raised {result.error.type} under torch.no_grad()")
+            return NotJudged(f"under torch.no_grad() forward {_raised(result.error)}")
         values.append(problem.outputs.flatten(result.value))
     if not torch.equal(values[0].nan_to_num(), values[1].nan_to_num()):
         return NotJudged(
@@ -172,6 +173,10 @@ def centre_of(problem: Problem) -> Tensor | NotJudged:
         )
     seen = _unlike_with_a_graph(problem, values[0]) if isinstance(problem, CallProblem) else None
     return values[0] if seen is None else seen
+
+
+def _raised(error: RaisedError) -> str:
+    return error.message if error.type == OTHER_OUTPUTS else f"raised {error.type}"
 
 
 def _unlike_with_a_graph(problem: CallProblem, value: Tensor) -> NotJudged | None:
@@ -182,7 +187,7 @@ def _unlike_with_a_graph(problem: CallProblem, value: Tensor) -> NotJudged | Non
     """
     graph = problem.graph(problem.primals)
     if isinstance(graph, Raised):
-        return NotJudged(f"forward raised {graph.error.type} at its second call")
+        return NotJudged(f"at its second call forward {_raised(graph.error)}")
     if not _alike(problem.outputs.flatten(graph.value.outputs), value):
         return NotJudged("forward gives other values under torch.no_grad() than with a graph")
     if differs_beside(problem):

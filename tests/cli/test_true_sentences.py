@@ -1,0 +1,63 @@
+"""Sentences of the report that were false of some Function: each from the fact it is about."""
+
+from __future__ import annotations
+
+import json
+
+import forked_command
+import pytest
+
+HEAD = "import torch\nfrom torch.autograd import Function\n\n\n"
+
+IDENTITY = """
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output
+"""
+
+CASES = {
+    "an exception that speaks of cuda where no GPU is involved": (
+        "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        raise Exception('cuda rng state noise is not added')\n" + IDENTITY,
+        "What it raises speaks of a GPU",
+        "It takes tensors on a GPU alone",
+    ),
+    "an exception that hides another one": (
+        "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n        try:\n"
+        "            return x @ missing\n        except NameError:\n"
+        "            raise RuntimeError('x is not positive definite')\n" + IDENTITY,
+        "(after NameError: name 'missing' is not defined)",
+        "nothing at all",
+    ),
+    "a forward that returns nothing where no gradient is asked for": (
+        "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        return x.clone() if ctx.needs_input_grad[0] else None\n" + IDENTITY,
+        "under torch.no_grad() forward returned None, before a tensor of shape",
+        "forward raised",
+    ),
+    "a module with an attribute called buffers": (
+        (
+            "class F(Function):\n    @staticmethod\n    def forward(ctx, x, work):\n        return x + work\n\n"
+            "    @staticmethod\n    def backward(ctx, grad_output):\n        return grad_output, None\n\n\n"
+            "class Layer(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.register_buffer('work', torch.ones(1))\n        self.buffers = (self.work,)\n\n"
+            "    def forward(self, x):\n        return F.apply(x, self.buffers[0])\n"
+        ),
+        '"name": "Layer"',
+        "could not be built",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_said_is_true(tmp_path, name):
+    text, said, unsaid = CASES[name]
+    (tmp_path / "m.py").write_text(HEAD + text)
+    if "Layer" in text:
+        (tmp_path / "m.gradverify.yaml").write_text(
+            "gradverify: 1\nmodule: m.py\nfunctions:\n  Layer: {init: {}, inputs: {x: [2, 3]}}\n"
+        )
+    done = forked_command.run(["check", "m.py", "--effort", "quick", "--format", "json"], tmp_path)
+    report = json.dumps(json.loads(done.out))
+    assert said in report, done.out + done.err
+    assert unsaid not in report
