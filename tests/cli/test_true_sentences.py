@@ -38,7 +38,8 @@ CASES = {
     "a module with an attribute called buffers": (
         (
             "class F(Function):\n    @staticmethod\n    def forward(ctx, x, work):\n"
-            "        return x + work\n\n    @staticmethod\n    def backward(ctx, grad_output):\n        return grad_output, None\n\n\n"
+            "        return x + work\n\n    @staticmethod\n"
+            "    def backward(ctx, grad_output):\n        return grad_output, None\n\n\n"
             "class Layer(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
             "        self.register_buffer('work', torch.ones(1))\n        self.buffers = (self.work,)\n\n"
             "    def forward(self, x):\n        return F.apply(x, self.buffers[0])\n"
