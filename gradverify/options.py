@@ -170,7 +170,12 @@ ConfigFile = Annotated[
 ]
 Specs = Annotated[
     list[Path] | None,
-    typer.Option("--spec", metavar="FILE", help="Spec file (repeatable).", rich_help_panel=WHICH),
+    typer.Option(
+        "--spec",
+        metavar="FILE",
+        help="Spec file (repeatable); alone, what it names is checked.",
+        rich_help_panel=WHICH,
+    ),
     Setting("spec"),
 ]
 NoInfer = Annotated[

@@ -56,7 +56,9 @@ def request_of(given: Given, config: Config | None = None) -> Request:
     """
     config = config or Config()
     asked = _Asked(given, config)
-    selections, specs_given = parse_targets(given.get("targets") or _configured_targets(config))
+    selections, specs_given = parse_targets(
+        given.get("targets") or _specs_alone(given) or _configured_targets(config)
+    )
     if given.get("in_process"):
         _refuse_limits(asked)
     specs = tuple(dict.fromkeys((*(given.get("spec") or ()), *specs_given)))
@@ -141,6 +143,11 @@ def _settings(asked: _Asked) -> Settings:
         dtypes=asked("dtype", ()),
         autocast=given.get("autocast", False),
     )
+
+
+def _specs_alone(given: Given) -> list[str]:
+    """The spec files of `--spec` where no target is named: what they name is checked."""
+    return [path.as_posix() for path in given.get("spec") or ()]
 
 
 def _configured_targets(config: Config, command: str = "check") -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -43,7 +44,8 @@ def refuse_output(output: Path, *, replace: bool) -> None:
         )
     if output.exists() and not replace:
         raise UsageError(f"-o: `{output}` exists: --force replaces it")
-    refuse_unwritable(output, "-o")
+    above = next((folder for folder in output.parents if folder.exists()), output.parent)
+    refuse_unwritable(output if output.parent.is_dir() else above / output.name, "-o")
 
 
 def tell_recording(recording: Recording, output: Path, command: Sequence[str]) -> int:
@@ -56,6 +58,8 @@ def tell_recording(recording: Recording, output: Path, command: Sequence[str]) -
     if not recording.functions:
         tell(_others_alone(recording, output, command) if recording.others else NOTHING_SEEN)
         return recording.program or ExitCode.NOTHING
+    with contextlib.suppress(OSError):  # writing says why
+        output.parent.mkdir(parents=True, exist_ok=True)
     write_file(output, recording.text, "-o")
     lines = [f"gradverify: {shown_path(output)} written: {plural(recording.written, 'entry', 'entries')}"]
     for function in recording.functions:

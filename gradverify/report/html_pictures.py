@@ -20,6 +20,9 @@ _NONFINITE = "#c020c0"
 _LOWEST, _HIGHEST = -17, 3
 """Decades of relative error on the scale: below float64's rounding, and above a factor of a hundred."""
 
+_OF_A_LETTER = 6.5
+"""Units of the picture that a letter of its words takes at most, on average."""
+
 
 def jacobians(picture: JacobianMap, heads: tuple[str, str], escape: Callable[[str], str]) -> str:
     """Return the Jacobian as backward has it, as it should be, and where they differ."""
@@ -60,7 +63,8 @@ def error_scale(entry: Entry, rtol: float) -> str:
 def _mark(value: float, color: str, words: str, y: int) -> str:
     """Return a line down to the scale with words beside it; the lowest words keep clear of the next line."""
     x, lowest = _at(value), y > 40
-    anchor, shift = ("end", -5) if x > 260 or (lowest and x > 100) else ("start", 5)
+    has_room = x - 5 > _OF_A_LETTER * len(words)
+    anchor, shift = ("end", -5) if has_room and (x > 260 or lowest) else ("start", 5)
     halo = 'paint-order="stroke" stroke="#fff" stroke-width="3"'  # where it crosses another line
     at = f'x="{x + shift:.1f}" y="{y}" text-anchor="{anchor}" {halo}'
     return (
@@ -70,7 +74,7 @@ def _mark(value: float, color: str, words: str, y: int) -> str:
 
 
 def _at(value: float) -> float:
-    decades = min(max(math.log10(value), _LOWEST), _HIGHEST)
+    decades = min(max(math.log10(value), _LOWEST), _HIGHEST) if value > 0 else _LOWEST
     return 10 + 380 * (decades - _LOWEST) / (_HIGHEST - _LOWEST)
 
 

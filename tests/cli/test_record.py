@@ -153,7 +153,6 @@ def test_a_spec_is_replaced_with_force_alone(here):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("-o", "no/x.yaml", "--", "true"), "there is no folder `no`"),
         (("-o", "x.txt", "--", "true"), "is not named like a spec"),
         (("-o", "x.yaml", "--", "no-such-program"), "`no-such-program` cannot be started"),
         (("-o", "x.yaml"), "Missing argument"),
@@ -164,6 +163,11 @@ def test_what_cannot_be_done_is_a_usage_error(here, arguments, said):
     ran = here("record", *arguments)
     assert ran.code == 2
     assert said in ran.err
+
+
+def test_the_folder_of_the_spec_is_made(here):
+    assert here("record", "-o", "specs/new/train.yaml", "--", PYTHON, "train.py", "1").code == 0
+    assert "Linear" in str(functions_of(here.folder / "specs" / "new" / "train.yaml"))
 
 
 def test_tests_can_be_recorded(here):
