@@ -14,8 +14,7 @@ from gradverify.config import load_config
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Report, Settings, Verdict, shown_path
 from gradverify.report.console import TextStyle
-from gradverify.report.mistakes import render_mistakes
-from gradverify.report.text import render_text
+from gradverify.report.text import render_mistakes, render_text
 from gradverify.requested import request_of
 from gradverify.rules import RULES
 from gradverify.session.planning import Planned

@@ -25,8 +25,8 @@ from gradverify.model import (
     Verdict,
     shown_path,
 )
-from gradverify.report.block import render_failure
 from gradverify.report.console import TextStyle
+from gradverify.report.text import render_failure
 from gradverify.verifier.checks.grad_output import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.result import CheckResult, FirstOrder

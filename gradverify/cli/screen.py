@@ -113,7 +113,7 @@ def reported(
         if output in MACHINES:
             write(sys.stdout, _rendered(_only_errors(error), style, output))
         else:
-            from gradverify.report.mistakes import render_mistakes  # noqa: PLC0415 - loads rich
+            from gradverify.report.text import render_mistakes  # noqa: PLC0415 - loads rich
 
             write(sys.stderr, render_mistakes(error.problems, style))
         for form, path in files:

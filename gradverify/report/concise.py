@@ -7,7 +7,7 @@ from rich.text import Text
 from gradverify.model import Finding, Location, Report, TargetReport, Verdict
 from gradverify.report import finding as one
 from gradverify.report.console import TextStyle, emit
-from gradverify.report.entries import heads_of, short_name
+from gradverify.report.finding import heads_of, short_name
 from gradverify.report.layout import spot
 from gradverify.report.targets import because, is_shown
 from gradverify.report.text import summary_lines

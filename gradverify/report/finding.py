@@ -1,16 +1,21 @@
-"""One finding in full: its heading, then its fields, down to the command that shows it again."""
+"""What the report says about one finding: heading, entries, exception, change, a map of what is wrong."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, zip_longest
+
+from rich.cells import cell_len
 from rich.text import Text
 
-from gradverify.model import CasePoint, Finding, Location, Point, Severity
+from gradverify.model import CasePoint, Entry, Finding, JacobianMap, Location, Part, Point, Severity, indexed
 from gradverify.report.console import TextStyle
-from gradverify.report.entries import entry_lines
 from gradverify.report.fixes import patches_of, signed_lines
-from gradverify.report.jacobian_map import map_lines
-from gradverify.report.layout import STYLES, captured, field, raised, spot, verbatim
-from gradverify.report.words import clean, figures, plural
+from gradverify.report.layout import INDENT, LABEL, STYLES, captured, field, raised, spot, verbatim
+from gradverify.report.words import clean, figures, number, plural, small
+from gradverify.rules import Family, rule
 
 MAP_INDENT = 4
 """Columns before the map: it is wide, so it begins left of the fields."""
@@ -123,4 +128,202 @@ def _inputs(finding: Finding, style: TextStyle) -> list[Text]:
     lines: list[Text] = []
     for place, shown in enumerate(finding.shown_inputs):
         lines += field("" if place else "inputs", f"{names[place].ljust(longest)} = {shown.text}", style)
+    return lines
+
+
+WORST = 3
+"""Entries shown for one finding at normal verbosity."""
+_DERIVATIVES = ("backward", "numerical")
+_VALUES = ("value", "reference")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entry in figures."""
+
+    name: str
+    actual: str
+    expected: str
+    bound: str
+    difference: str
+
+
+def entry_lines(finding: Finding, style: TextStyle) -> list[Text]:
+    """Set the worst entries: as a table where it fits the width, else each on lines of its own."""
+    if finding.entries is None or not finding.entries.worst:
+        return []
+    found = finding.entries
+    shown = found.worst if style.verbosity > 0 else found.worst[:WORST]
+    heads = heads_of(finding)
+    rows = [row_of(entry, finding, style) for entry in shown]
+    lines = _table(rows, heads)
+    if style.width is not None and INDENT + LABEL + max(map(cell_len, lines)) > style.width:
+        lines = [line for row in rows for line in _stacked(row, heads)]
+    if found.wrong > len(shown):
+        lines.append(f"and {plural(found.wrong - len(shown), 'more entry', 'more entries')}")
+    return verbatim("worst", lines)
+
+
+def heads_of(finding: Finding) -> tuple[str, str]:
+    """Return what is compared with what, in words."""
+    reference = finding.entries is not None and finding.entries.compared_with == "reference"
+    return _VALUES if reference else _DERIVATIVES
+
+
+def short_name(entry: Entry, finding: Finding) -> str:
+    """Name an entry in short: `y[0,2]/x[0,2]`."""
+    return _name(entry, finding).removeprefix("d ").replace(" / d ", "/")
+
+
+def row_of(entry: Entry, finding: Finding, style: TextStyle) -> Row:
+    """Put one entry into figures."""
+    actual, expected = figures(entry.actual, entry.expected)
+    sign = "±" if style.unicode else "+-"
+    bound = f"{sign} {small(entry.error_bound)}" if entry.error_bound else ""
+    difference = number(abs(entry.actual - entry.expected))
+    return Row(_name(entry, finding), actual, expected, bound, difference)
+
+
+def _name(entry: Entry, finding: Finding) -> str:
+    """Name an entry as a user would write it: `d y[0,2] / d x[0,2]`, `y[0,2]`, `grad x[0,2]`."""
+    bottom = clean(finding.input or "input")
+    if entry.input is None:
+        whole = f"grad {bottom}" if finding.output is None and finding.input else _output(finding)
+        return indexed(whole, entry.output)
+    of_gradients = finding.entries is not None and finding.entries.compared_with == "reference"
+    if of_gradients and not entry.output:
+        return indexed(f"grad {bottom}", entry.input)
+    return f"d {indexed(_output(finding), entry.output)} / d {indexed(bottom, entry.input)}"
+
+
+def _output(finding: Finding) -> str:
+    """Name what is differentiated: as the map does, so that both agree.
+
+    Without a map the first output is `y`, the others `y1`, `y2`: forward gives them no names. Where
+    gradients are differentiated again it is `grad`, and the message says of which input.
+    """
+    if finding.map is not None and finding.map.row_labels:
+        return clean(_without_index(finding.map.row_labels[0]))
+    if finding.output is None or rule(finding.code).family is Family.GRADGRADCHECK:
+        return "grad"
+    return f"y{finding.output or ''}"
+
+
+def _without_index(label: str) -> str:
+    """`y` of `y[0,1]`, `y[0].real` and `y.real`."""
+    return label.removesuffix(f".{Part.REAL.name.lower()}").partition("[")[0]
+
+
+def _table(rows: Sequence[Row], heads: tuple[str, str]) -> list[str]:
+    cells = [
+        ("", *heads, "", "difference"),
+        *((r.name, r.actual, r.expected, r.bound, r.difference) for r in rows),
+    ]
+    widths = [max(cell_len(line[column]) for line in cells) for column in range(5)]
+    lines = []
+    for name, actual, expected, bound, difference in cells:
+        figures_ = f"{actual.rjust(widths[1])}  {expected.rjust(widths[2])}"
+        name_ = name + " " * (widths[0] - cell_len(name))
+        lines.append(f"{name_}  {figures_} {bound.ljust(widths[3])}  {difference.rjust(widths[4])}")
+    return lines
+
+
+def _stacked(row: Row, heads: tuple[str, str]) -> list[str]:
+    """Set one entry on four lines, for names too long for the table."""
+    pairs = (
+        (heads[0], row.actual),
+        (heads[1], f"{row.expected}  {row.bound}"),
+        ("difference", row.difference),
+    )
+    return [row.name, *(f"  {head:<12}{text}" for head, text in pairs)]
+
+
+_UNICODE = "·░▒▓█"
+_ASCII = ".:+#@"
+_UNJUDGED = "?"
+_LOOKS = ("dim", "", "yellow", "red", "bold red")
+_LAST_INDEX = re.compile(r"(\d+)\]$")
+_PARTS = ".real", ".imag"
+_GAP = "   "
+"""Between the picture and its legend."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Neighbouring columns that differ in their last index only, under one heading."""
+
+    heading: str
+    columns: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """Columns of text it takes: one character each and a space between."""
+        return max(cell_len(self.heading), 2 * len(self.columns) - 1)
+
+
+def map_lines(picture: JacobianMap, style: TextStyle, indent: int) -> list[Text]:
+    """Draw the map, its legend at the right; nothing if it does not fit the width."""
+    if not picture.levels:
+        return []
+    groups = _groups(picture.column_labels)
+    labels = [clean(label) for label in picture.row_labels]
+    margin = max(map(cell_len, labels), default=0)
+    body = [Text("  ".join(group.heading.ljust(group.width) for group in groups), "dim")]
+    body += [_row(levels, groups, style) for levels in picture.levels]
+    legend = _legend(picture, style)
+    drawn = margin + 2 + max(cell_len(line.plain) for line in body)
+    width = drawn + len(_GAP) + max(cell_len(line.plain) for line in legend)
+    if style.width is not None and indent + width > style.width:
+        return []
+    rows = zip_longest(["", *labels], body, legend, fillvalue=None)
+    return [_line(label or "", row, entry, (indent, margin, drawn)) for label, row, entry in rows]
+
+
+def _line(label: str, row: Text | None, entry: Text | None, columns: tuple[int, int, int]) -> Text:
+    """Set a row's label, its part of the picture and a line of the legend at their columns."""
+    indent, margin, drawn = columns
+    line = Text.assemble(" " * (indent + margin - cell_len(label)), label, "  ", row or "")
+    if entry is None:
+        return line
+    return Text.assemble(line, " " * (indent + drawn - cell_len(line.plain)), _GAP, entry)
+
+
+def _groups(labels: Sequence[str]) -> list[_Group]:
+    """Group columns by all indices but the last: `x[0,:]`; both parts of a complex number, `z[0]`."""
+
+    def heading(place: int) -> str:
+        name = clean(labels[place])
+        return name[: -len(_PARTS[0])] if name.endswith(_PARTS) else _LAST_INDEX.sub(":]", name)
+
+    return [_Group(name, tuple(places)) for name, places in groupby(range(len(labels)), heading)]
+
+
+def _row(levels: Sequence[int], groups: Sequence[_Group], style: TextStyle) -> Text:
+    row = Text()
+    for group in groups:
+        if row:
+            row += Text("  ")
+        for place, column in enumerate(group.columns):
+            row = Text.assemble(row, " " * (place > 0), _cell(levels[column], style))
+        row += Text(" " * (group.width - (2 * len(group.columns) - 1)))
+    return row
+
+
+def _cell(level: int, style: TextStyle) -> Text:
+    if level < 0:
+        return Text(_UNJUDGED, "dim")
+    return Text((_UNICODE if style.unicode else _ASCII)[level], _LOOKS[level])
+
+
+def _legend(picture: JacobianMap, style: TextStyle) -> list[Text]:
+    words = ["right", *(f"< {small(bound)}" for bound in picture.thresholds), "larger"]
+    used = {level for row in picture.levels for level in row}
+    lines = [Text("|difference|", "dim")]
+    lines += [
+        Text.assemble(_cell(level, style), f" {word}") for level, word in enumerate(words) if level in used
+    ]
+    if -1 in used:
+        lines.append(Text.assemble(_cell(-1, style), " not judged"))
+    if picture.column_labels[0].endswith(_PARTS):
+        lines.append(Text("two of each: its real and imaginary part", "dim"))
     return lines

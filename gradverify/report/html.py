@@ -10,15 +10,13 @@ from types import MappingProxyType
 from gradverify.model import Entry, Finding, Report, Severity, TargetReport
 from gradverify.report import finding as one
 from gradverify.report.console import TextStyle, emit
-from gradverify.report.entries import heads_of, row_of, short_name
+from gradverify.report.finding import heads_of, row_of, short_name
 from gradverify.report.fixes import fix_words
 from gradverify.report.html_pictures import error_scale, jacobians
 from gradverify.report.layout import raised
-from gradverify.report.mistakes import mistake_lines
-from gradverify.report.particulars import particulars
 from gradverify.report.places import NOT_VERIFIED, help_uri, in_order, mistakes_in_order
-from gradverify.report.targets import cases_words, verdict_words
-from gradverify.report.text import not_judged, not_named, summary_lines
+from gradverify.report.targets import cases_words, particulars, verdict_words
+from gradverify.report.text import mistake_lines, not_judged, not_named, summary_lines
 from gradverify.report.words import clean, clean_lines
 
 HEAD = Path(__file__).with_name("page.html").read_text("utf-8").rstrip("\n")

@@ -11,7 +11,7 @@ from gradverify.report.console import TextStyle, emit
 from gradverify.report.github import command
 from gradverify.report.json_v1 import Json, document_text
 from gradverify.report.layout import STYLES, hang, pointed, spot
-from gradverify.report.mistakes import mistake_lines
+from gradverify.report.text import mistake_lines
 from gradverify.report.words import clean, listed, plural
 from gradverify.rules import rule
 

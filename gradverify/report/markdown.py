@@ -6,12 +6,10 @@ import re
 from dataclasses import replace
 
 from gradverify.model import Report, TargetReport, Verdict
-from gradverify.report.block import block_lines
 from gradverify.report.console import TextStyle, emit
-from gradverify.report.mistakes import mistake_lines
 from gradverify.report.places import NOT_VERIFIED, in_order, mistakes_in_order
 from gradverify.report.targets import cases_words, verdict_words
-from gradverify.report.text import not_judged, not_named, summary_lines
+from gradverify.report.text import block_lines, mistake_lines, not_judged, not_named, summary_lines
 from gradverify.report.words import clean
 
 MARKS = {

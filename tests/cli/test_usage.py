@@ -264,8 +264,9 @@ def test_a_reference_beside_the_spec_or_one_folder_above(place, where):
 def test_a_spec_alone_is_checked(place):
     here = place("screens")
     (here.folder / "m.py").write_text(
-        "import torch\n\n\nclass Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
-        "        return 2 * x\n\n    @staticmethod\n    def backward(ctx, g):\n        return 2 * g\n"
+        "import torch\n\n\nclass Twice(torch.autograd.Function):\n    @staticmethod\n"
+        "    def forward(ctx, x):\n        return 2 * x\n\n    @staticmethod\n"
+        "    def backward(ctx, g):\n        return 2 * g\n"
     )
     (here.folder / "other.gradverify.yaml").write_text(
         "gradverify: 1\nmodule: m.py\nfunctions:\n  Twice: {inputs: {x: [2, 3]}}\n"

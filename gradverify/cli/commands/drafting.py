@@ -39,8 +39,8 @@ def suggest(
     The whole one is derived from the reference, or from forward itself, in your names. Both were executed and
     verified before they are shown.
     """
-    from gradverify.report.mistakes import render_mistakes  # noqa: PLC0415 - `--help` needs no report
     from gradverify.report.suggestion import render_change, render_suggestion  # noqa: PLC0415
+    from gradverify.report.text import render_mistakes  # noqa: PLC0415 - `--help` needs no report
     from gradverify.session.suggesting import suggest_backward  # noqa: PLC0415
 
     given = {"targets": [target], "spec": spec, "device": device, "seed": seed, "timeout": timeout}
@@ -80,7 +80,7 @@ def _change(request: Request, style: TextStyle, *, diff: bool, write_it: bool) -
     from gradverify.cli.fixed import fixes_text  # noqa: PLC0415
     from gradverify.model import Verdict  # noqa: PLC0415
     from gradverify.report.fixes import unified_diff  # noqa: PLC0415
-    from gradverify.report.mistakes import render_mistakes  # noqa: PLC0415
+    from gradverify.report.text import render_mistakes  # noqa: PLC0415
     from gradverify.session.fixing import fix  # noqa: PLC0415
     from gradverify.session.suggested_change import change_of  # noqa: PLC0415
     from gradverify.session.suggesting import suggest_backward  # noqa: PLC0415

@@ -146,7 +146,7 @@ def list_targets(
 ) -> None:
     """Show what is discovered, where inputs come from, which cases and checks would run."""
     from gradverify.report.listing import render_listing  # noqa: PLC0415 - `check` needs neither
-    from gradverify.report.mistakes import render_mistakes  # noqa: PLC0415
+    from gradverify.report.text import render_mistakes  # noqa: PLC0415
     from gradverify.session.listing import list_targets as listed  # noqa: PLC0415
 
     given = locals()

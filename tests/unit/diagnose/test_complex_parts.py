@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gradverify.report.entries import short_name
+from gradverify.report.finding import short_name
 
 from .diagnosing import findings_on
 from .right_functions import Right, function_of

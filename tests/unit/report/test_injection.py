@@ -40,9 +40,8 @@ from gradverify.report.junit import render_junit
 from gradverify.report.lint import render_lint, render_lint_concise, render_lint_github, render_lint_json
 from gradverify.report.listing import ListedTarget, render_listing
 from gradverify.report.markdown import render_markdown
-from gradverify.report.mistakes import render_mistakes
 from gradverify.report.sarif import render_sarif
-from gradverify.report.text import render_scrolled, render_text
+from gradverify.report.text import render_mistakes, render_scrolled, render_text
 
 HOSTILE = [
     "[red]x[/red]",

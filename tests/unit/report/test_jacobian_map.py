@@ -2,7 +2,7 @@
 
 from gradverify.model import JacobianMap
 from gradverify.report.console import TextStyle
-from gradverify.report.jacobian_map import map_lines
+from gradverify.report.finding import map_lines
 
 PIPE = TextStyle()
 

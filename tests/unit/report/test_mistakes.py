@@ -6,7 +6,7 @@ import pytest
 
 from gradverify.model import Location, Mistake
 from gradverify.report.console import TextStyle
-from gradverify.report.mistakes import render_mistakes
+from gradverify.report.text import render_mistakes
 
 STYLES = [TextStyle(), TextStyle(width=80), TextStyle(width=80, color=True)]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gradverify.errors import SpecError
 from gradverify.report.console import TextStyle
-from gradverify.report.mistakes import render_mistakes
+from gradverify.report.text import render_mistakes
 from gradverify.spec.plan import plan_function
 from gradverify.spec.read import read_document
 from gradverify.spec.schema_file import FunctionEntry, HookedEntry
