@@ -18,11 +18,11 @@ from gradverify.report.text import render_mistakes, render_text
 from gradverify.requested import request_of
 from gradverify.rules import RULES
 from gradverify.session.planning import Planned
-from gradverify.session.pool import Worker
 from gradverify.session.request import Progress, TargetProgress
 from gradverify.session.run import Session, prepare, report_of
 from gradverify.session.template import Template, template_for
 from gradverify.session.verifying import verify_target
+from gradverify.session.worker import Worker
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.read import SpecFile, read_spec
 

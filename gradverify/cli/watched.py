@@ -23,9 +23,9 @@ from gradverify.report.formats import MACHINES, Format
 from gradverify.report.text import render_scrolled
 from gradverify.report.words import clean, listed, plural
 from gradverify.session.outcome import ExitCode
-from gradverify.session.pool import Worker
 from gradverify.session.request import Request
 from gradverify.session.template import Template, can_fork, template_for
+from gradverify.session.worker import Worker
 
 WATCHED = frozenset(
     ".c .cc .cfg .cpp .cu .cuh .h .hpp .pth .py .pyd .pyi .pyx .so .toml .yaml .yml".split()  # noqa: SIM905

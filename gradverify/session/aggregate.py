@@ -47,7 +47,7 @@ from gradverify.session.completeness import (
 )
 from gradverify.session.outcome import NOT_VERIFIED, merge_findings, status_of
 from gradverify.session.static_findings import reported_beside
-from gradverify.session.traces import where_raised, with_shown_paths
+from gradverify.session.worker_ended import where_raised, with_shown_paths
 from gradverify.spec.left_out import COMPILED
 
 CAPABILITIES = ("double_backward", "jvp", "vmap", "func", "compile")

@@ -7,7 +7,7 @@ from gradverify.events import Bind, Bound, NotBound
 from gradverify.model import Mistake, ObjectInput, Target, TargetKind, tensors_of
 from gradverify.session.modules import FOR_A_BUG, Module, import_error
 from gradverify.session.request import Request
-from gradverify.session.worker_errors import WorkerBrokenError, WorkerError
+from gradverify.session.worker_ended import WorkerBrokenError, WorkerError
 from gradverify.spec.binding import check_against_targets
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.read import SpecFile

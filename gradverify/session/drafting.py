@@ -14,7 +14,7 @@ from gradverify.session.planning import ON_RANKS, Planned, deduce_inputs, plan_f
 from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.run import Session, prepare
 from gradverify.session.verifying import verify_target
-from gradverify.session.worker_errors import WorkerError
+from gradverify.session.worker_ended import WorkerError
 from gradverify.spec.draft import entry_data, entry_to_fill_in
 from gradverify.spec.writing import DraftedEntry, NotExtensibleError, extended_spec, is_mentioned, render_spec
 

@@ -9,8 +9,7 @@ from gradverify.session.aggregate import TargetState
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
 from gradverify.session.planning import Planned
 from gradverify.session.request import Request
-from gradverify.session.traces import fatal_error, frames_of, spot
-from gradverify.session.worker_errors import (
+from gradverify.session.worker_ended import (
     WorkerBrokenError,
     WorkerDeviceLostError,
     WorkerDisturbedError,
@@ -18,6 +17,9 @@ from gradverify.session.worker_errors import (
     WorkerLostError,
     WorkerTimedOutError,
     WorkerTooBigError,
+    fatal_error,
+    frames_of,
+    spot,
 )
 
 STOPPED, ENDED = "it was here when it was stopped", "the process ended here"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gradverify.events import DeviceLost, Disturbed, Event, Ready, Request
-from gradverify.session.worker_errors import (
+from gradverify.session.worker_ended import (
     DISTURBED,
     LOST_DEVICE,
     WorkerBrokenError,
@@ -22,7 +22,7 @@ from gradverify.session.worker_errors import (
 
 
 class InProcess:
-    """What a `gradverify.session.pool.Worker` is to the session, without a process of its own."""
+    """What a `gradverify.session.worker.Worker` is to the session, without a process of its own."""
 
     def __init__(self) -> None:
         """Nothing is imported before it must be `ready`."""

@@ -22,16 +22,18 @@ from gradverify.model import (
     shown_path,
 )
 from gradverify.session.in_process import InProcess
-from gradverify.session.pool import Worker
 from gradverify.session.request import Request
 from gradverify.session.selection import Selection
-from gradverify.session.traces import fatal_error, frames_of, with_shown_paths
-from gradverify.session.worker_errors import (
+from gradverify.session.worker import Worker
+from gradverify.session.worker_ended import (
     WorkerBrokenError,
     WorkerDiedError,
     WorkerError,
     WorkerStartError,
     WorkerTimedOutError,
+    fatal_error,
+    frames_of,
+    with_shown_paths,
 )
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.read import SpecFile

@@ -18,7 +18,7 @@ from gradverify.session.modules import Module
 from gradverify.session.planning import Planned
 from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.verifying import Judged, timed_verification
-from gradverify.session.worker_errors import WorkerError
+from gradverify.session.worker_ended import WorkerError
 
 T = TypeVar("T")
 

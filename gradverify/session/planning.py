@@ -14,7 +14,7 @@ from gradverify.rules import RULES, rule
 from gradverify.session.modules import Module
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
-from gradverify.session.worker_errors import WorkerBrokenError, WorkerError
+from gradverify.session.worker_ended import WorkerBrokenError, WorkerError
 from gradverify.source import communicates, size_constants
 from gradverify.spec.beyond import BLOCK_OF_THREADS
 from gradverify.spec.draft import drafted_function, entry_to_fill_in, shown

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from gradverify.model import Finding, Settings, Target
 
 if TYPE_CHECKING:
-    from gradverify.session.pool import Worker
     from gradverify.session.selection import Selection
+    from gradverify.session.worker import Worker
 
 
 class Progress:

@@ -28,11 +28,11 @@ from gradverify.session.modules import Module, collect_module, module_at
 from gradverify.session.outcome import NOT_VERIFIED, ExitCode, exit_code, summary_of
 from gradverify.session.parallel import for_each_module, verify_in_threads
 from gradverify.session.planning import Planned, plan_targets, seed_of
-from gradverify.session.pool import Worker
 from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.selection import keyword_filter
 from gradverify.session.template import Template, template_for
 from gradverify.session.verifying import Judged, timed_verification
+from gradverify.session.worker import Worker
 
 MAX_WARM = 4
 """Workers alive at a time that were started afresh: each holds a torch of its own, some 200 MB."""

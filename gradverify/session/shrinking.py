@@ -23,8 +23,7 @@ from gradverify.rules import Family, rule
 from gradverify.session.aggregate import NOT_LOOKED_FOR, TargetState
 from gradverify.session.planning import Planned
 from gradverify.session.request import Request
-from gradverify.session.traces import with_shown_paths
-from gradverify.session.worker_errors import WorkerError, WorkerTimedOutError
+from gradverify.session.worker_ended import WorkerError, WorkerTimedOutError, with_shown_paths
 from gradverify.spec.smaller import resizing, sizes_of, smallest
 
 MOST_TRIES = 12

@@ -11,7 +11,7 @@ from gradverify.session.outcome import ExitCode
 from gradverify.session.planning import NoInputs, Planned, plan_or_reason, seed_of
 from gradverify.session.request import Progress, Request
 from gradverify.session.run import prepare
-from gradverify.session.worker_errors import WorkerBrokenError, WorkerError
+from gradverify.session.worker_ended import WorkerBrokenError, WorkerError
 
 
 @dataclass(frozen=True)

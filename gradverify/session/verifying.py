@@ -25,7 +25,7 @@ from gradverify.session.request import Request, TargetProgress
 from gradverify.session.shrinking import REFUSED, shrunk
 from gradverify.session.static_findings import static_findings
 from gradverify.session.too_large import fitting
-from gradverify.session.worker_errors import WorkerError
+from gradverify.session.worker_ended import WorkerError
 from gradverify.source import uses_complex
 from gradverify.spec.read import SpecFile
 

@@ -10,7 +10,7 @@ from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted
 from gradverify.model import Beyond, Case, InputSource, Settings, Severity, Target, TargetKind, TargetPlan
 from gradverify.session.aggregate import TargetState
 from gradverify.session.ended import _end_beyond
-from gradverify.session.worker_errors import WorkerDiedError, WorkerTimedOutError, WorkerTooBigError
+from gradverify.session.worker_ended import WorkerDiedError, WorkerTimedOutError, WorkerTooBigError
 
 BEYOND = Beyond(Case("n=257, past BLOCK = 128", 1, sizes=(("n", 257),)), "BLOCK = 128", "n")
 

@@ -8,7 +8,7 @@ from gradverify.events import DiagnosisStarted
 from gradverify.model import Case, Doubt, InputSource, RaisedError, Settings, Target, TargetKind, TargetPlan
 from gradverify.session.aggregate import TargetState
 from gradverify.session.ended import enough_time, take_end
-from gradverify.session.worker_errors import WorkerDeviceLostError, WorkerTimedOutError, with_raised
+from gradverify.session.worker_ended import WorkerDeviceLostError, WorkerTimedOutError, with_raised
 
 TARGET = Target("f", "f", TargetKind.FUNCTION, "m.py", 1)
 LOST = RaisedError("AcceleratorError", "CUDA error: an illegal memory access was encountered")

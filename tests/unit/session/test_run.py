@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gradverify.model import Verdict
-from gradverify.session import pool, processes, run
+from gradverify.session import processes, run, worker
 from gradverify.session.outcome import ExitCode
 from gradverify.session.request import Request
 from gradverify.session.run import check
@@ -70,7 +70,7 @@ def test_a_bug_of_ours_costs_one_target(here, monkeypatch):
     monkeypatch.setattr(processes, "_command", command)
     (here / "m.py").write_text(FUNCTIONS)
     # Afresh: by the command above.
-    afresh = Request((parse_target("m.py"),), started=pool.Worker)
+    afresh = Request((parse_target("m.py"),), started=worker.Worker)
     report = check(afresh)
     assert verdicts(report) == {
         "m.py::First": Verdict.PASSED,
@@ -131,7 +131,7 @@ def test_few_workers_are_kept(here, monkeypatch):
     for name in names:
         (here / name).write_text(FUNCTIONS.partition("class Second")[0])
     with Template() as template:
-        report = check(Request(tuple(map(parse_target, names)), started=pool.Worker))
+        report = check(Request(tuple(map(parse_target, names)), started=worker.Worker))
     assert verdicts(report) == {f"{name}::First": Verdict.PASSED for name in names}
     assert max(most) == 2
     assert running == []

@@ -15,9 +15,9 @@ import pytest
 
 from gradverify.model import Settings
 from gradverify.session import template as of_session
-from gradverify.session.pool import Worker
 from gradverify.session.template import Template, can_fork, template_for
-from gradverify.session.worker_errors import WorkerDiedError
+from gradverify.session.worker import Worker
+from gradverify.session.worker_ended import WorkerDiedError
 
 pytestmark = pytest.mark.skipif(not can_fork(Settings()), reason="workers are not forked here")
 
@@ -170,7 +170,7 @@ def test_a_template_with_a_second_thread_forks_nothing_and_its_front_starts_afre
 
 FRONT = """
 import sys, time
-from gradverify.session.pool import Worker
+from gradverify.session.worker import Worker
 from gradverify.session.template import Template
 with Template() as template, Worker(template=template) as worker:
     worker.ready()

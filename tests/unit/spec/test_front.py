@@ -47,7 +47,7 @@ def test_a_long_spec_is_read(folder):
     assert len(read_spec(folder / "s.yaml", shown_path="s.yaml", known_codes=()).functions) == 200
 
 
-SESSION = ("gradverify.session.pool", "gradverify.session.planning", "gradverify.events", "gradverify.lint")
+SESSION = ("gradverify.session.worker", "gradverify.session.planning", "gradverify.events", "gradverify.lint")
 READERS = ("yaml", "gradverify.spec.read")
 NEVER = ("torch", "gradverify.verifier")
 

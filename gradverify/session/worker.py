@@ -32,8 +32,7 @@ from gradverify.events import (
 )
 from gradverify.session.processes import Channel, Process, kill_all, resident_mib, start
 from gradverify.session.template import Template
-from gradverify.session.traces import fold, read_tail
-from gradverify.session.worker_errors import (
+from gradverify.session.worker_ended import (
     DISTURBED,
     LOST,
     LOST_DEVICE,
@@ -46,6 +45,8 @@ from gradverify.session.worker_errors import (
     WorkerStartError,
     WorkerTimedOutError,
     WorkerTooBigError,
+    fold,
+    read_tail,
     with_raised,
 )
 

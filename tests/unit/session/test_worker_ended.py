@@ -4,7 +4,7 @@ import ctypes
 import tempfile
 from pathlib import Path
 
-from gradverify.session.traces import CAPTURED_CHARACTERS, fatal_error, fold, frames_of, read_tail
+from gradverify.session.worker_ended import CAPTURED_CHARACTERS, fatal_error, fold, frames_of, read_tail
 
 TRACE = """Fatal Python error: Segmentation fault
 
