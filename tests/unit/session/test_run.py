@@ -125,8 +125,8 @@ def test_few_workers_are_kept(here, monkeypatch):
         kill_all(process, *arguments)
 
     monkeypatch.setattr(run, "MAX_WARM", 2)
-    monkeypatch.setattr(pool, "start", started)
-    monkeypatch.setattr(pool, "kill_all", killed)
+    monkeypatch.setattr(worker, "start", started)
+    monkeypatch.setattr(worker, "kill_all", killed)
     names = [f"m{number}.py" for number in range(3)]
     for name in names:
         (here / name).write_text(FUNCTIONS.partition("class Second")[0])
