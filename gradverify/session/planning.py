@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gradverify.deduced import Attempt, Deduced
 from gradverify.errors import SpecError, UsageError
@@ -12,10 +14,11 @@ from gradverify.events import Infer, Inferred, NotInferred
 from gradverify.model import SEVERAL_RANKS, Effort, Finding, InputSource, Target, TargetPlan
 from gradverify.rules import RULES, rule
 from gradverify.session.modules import Module
+from gradverify.session.own_tests import own_test_of
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
 from gradverify.session.worker_ended import WorkerBrokenError, WorkerError
-from gradverify.source import communicates, size_constants
+from gradverify.source import communicates, functions_of, size_constants, tree_of
 from gradverify.spec.beyond import BLOCK_OF_THREADS
 from gradverify.spec.draft import drafted_function, entry_to_fill_in, shown
 from gradverify.spec.function import SpecFunction
@@ -78,7 +81,7 @@ def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
         return NoInputs(Finding("GV001", rule("GV001").severity, NOT_INFERRED))
     found = deduce_inputs(planned, request)
     if not isinstance(found, Deduced):
-        return NoInputs(_no_inputs(planned.target, found))
+        return NoInputs(_no_inputs(planned, found))
     return plan_from(planned, found, request)
 
 
@@ -248,16 +251,40 @@ def _effort(case_filter: str, request: Request) -> Effort:
     return Effort.NORMAL if case_filter and effort is Effort.QUICK else effort
 
 
-def _no_inputs(target: Target, attempts: tuple[Attempt, ...]) -> Finding:
+def _no_inputs(planned: Planned, attempts: tuple[Attempt, ...]) -> Finding:
+    target = planned.target
     entry = json.dumps(entry_to_fill_in(target)).replace('"', "")
     first = f"; {attempts[0].arguments}: {attempts[0].answer}" if attempts else ""
+    spec = Path(target.file).with_suffix(".gradverify.yaml")
+    spec = spec.with_name(f"{Path(target.file).stem}.recorded.yaml") if spec.exists() else spec
+    tests = own_test_of(target)
+    program = f"pytest {tests}" if tests else "python your_program.py"
     write = (
-        f"Write a spec: functions: {{{target.name}: {entry}}}, with its shapes; "
-        "`gradverify init` writes the file to fill in, `gradverify record` one from calls that really occur."
+        f"`gradverify record -o {spec.as_posix()} -- {program}` writes a spec from calls that really occur; "
+        f"or write one: functions: {{{target.name}: {entry}}}, with its shapes (`gradverify init` makes the file)."
     )
     return Finding(
         "GV001",
         rule("GV001").severity,
         f"no spec names it and no inputs could be inferred{first}",
-        hint=next((a.missing for a in attempts if a.missing), write),
+        hint=_legacy(planned) or next((a.missing for a in attempts if a.missing), write),
+    )
+
+
+def _legacy(planned: Planned) -> str:
+    """What to do with a Function that keeps its options on an instance, as none has been since torch 1.5."""
+    target = planned.target
+    try:
+        known = {f.name: f for f in functions_of(tree_of(planned.module.source))}
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    function = known.get(target.attribute)
+    forward = function.forward if function is not None else None
+    if function is None or forward is None or forward.is_static:
+        return ""
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "__init__" for node in function.node.body):
+        return ""
+    return (
+        f"torch has not made an instance of such a Function since 1.5, so no inputs help: make forward and "
+        f"backward static, with ctx, and give what `__init__` takes as arguments of `{target.name}.apply`."
     )

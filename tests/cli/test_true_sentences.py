@@ -62,3 +62,28 @@ def test_what_is_said_is_true(tmp_path, name):
     report = json.dumps(json.loads(done.out))
     assert said in report, done.out + done.err
     assert unsaid not in report
+
+
+def test_where_inference_ends_the_users_own_test_is_what_to_record(tmp_path):
+    (tmp_path / "m.py").write_text(
+        HEAD + "class F(Function):\n    @staticmethod\n    def forward(ctx, x, table):\n"
+        "        return x * table.lookup()\n" + IDENTITY
+    )
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_m.py").write_text("from m import F\n")
+    done = forked_command.run(["check", "m.py", "--format", "json"], tmp_path)
+    (finding,) = json.loads(done.out)["targets"][0]["findings"]
+    assert "`gradverify record -o m.gradverify.yaml -- pytest tests/test_m.py`" in finding["hint"]
+
+
+def test_no_inputs_are_asked_for_where_torch_cannot_run_the_style(tmp_path):
+    (tmp_path / "m.py").write_text(
+        HEAD + "class F(Function):\n    def __init__(self, factor=2.0):\n        super().__init__()\n"
+        "        self.factor = factor\n\n    def forward(self, x):\n        return x * self.factor\n\n"
+        "    def backward(self, grad_output):\n        return grad_output * self.factor\n"
+    )
+    done = forked_command.run(["check", "m.py", "--format", "json"], tmp_path)
+    finding, *_ = json.loads(done.out)["targets"][0]["findings"]
+    assert finding["code"] == "GV001"
+    assert "since 1.5" in finding["hint"]
+    assert "spec" not in finding["hint"]
