@@ -261,7 +261,8 @@ def _no_inputs(planned: Planned, attempts: tuple[Attempt, ...]) -> Finding:
     program = f"pytest {tests}" if tests else "python your_program.py"
     write = (
         f"`gradverify record -o {spec.as_posix()} -- {program}` writes a spec from calls that really occur; "
-        f"or write one: functions: {{{target.name}: {entry}}}, with its shapes (`gradverify init` makes the file)."
+        f"or write one: functions: {{{target.name}: {entry}}}, with its shapes "
+        "(`gradverify init` makes the file)."
     )
     return Finding(
         "GV001",
