@@ -97,7 +97,14 @@ def build_subject(
         rebuilt=partial(_rebuilt, live, case, request, called.held) if kind is TargetKind.MODULE else None,
         binds_defaults=kind is TargetKind.FUNCTION and uses_setup_context(value),
         across=across,
+        is_first_of_options=_is_first_of_options(case, plan.cases),
     ), replace(case, inputs=(*case.inputs, *called.parameters))
+
+
+def _is_first_of_options(case: Case, listed: Iterable[Case]) -> bool:
+    """Whether no listed case before this one has its options, on as many ranks; one that is not listed is."""
+    same = [c.id for c in listed if (c.options, c.world) == (case.options, case.world)]
+    return case.id not in same[1:]
 
 
 def _options(cases: Iterable[Case]) -> dict[str, tuple[Any, ...]]:

@@ -19,6 +19,8 @@ SEED = 0
 MODULES = [
     ("calls", "right"),
     ("calls", "wrong"),
+    ("grad_outputs", "right"),
+    ("grad_outputs", "wrong"),
     ("recomputed", "right"),
     ("recomputed", "wrong"),
     ("contract", "right"),

@@ -15,10 +15,11 @@ from gradverify.verifier.checks.float32_inside import (
     is_short,
     single_precision_outputs,
 )
-from gradverify.verifier.checks.grad_output import nonlinearity, rounded_to, wrong_with_zeros
+from gradverify.verifier.checks.grad_output import nonlinearity, rounded_to
 from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.mismatch import describe_block, rounded
 from gradverify.verifier.checks.result import WORSE, CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.structured_grad_outputs import NotTaken, wrong_with_structure
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.tied_values import wrong_where_tied
 from gradverify.verifier.checks.unknown import uncovered_part
@@ -61,15 +62,20 @@ NEAR_STEPS = (2.0**-30, 2.0**-34, 2.0**-38, 2.0**-42, 2.0**-46, 2.0**-50)
 
 
 def first_order(sample: Sample) -> FirstOrder:
-    """The certificate; where it does not close, both Jacobians. What is right is asked for zeros, too."""
+    """The certificate; where it does not close, both Jacobians.
+
+    What is right is asked for grad_outputs of a certain structure, too.
+    """
     if sample.disconnected:
         return _disconnected(sample)
     found = _dense(sample)
     if found.result.outcome is not Outcome.PASSED:
         return found
-    wrong = wrong_with_zeros(sample) or wrong_where_tied(sample)
+    wrong = wrong_with_structure(sample) or wrong_where_tied(sample)
     if wrong is None:
         return found
+    if isinstance(wrong, NotTaken):
+        wrong = backward_raised(sample, wrong.error, f" for a grad_output {wrong.said}")
     return FirstOrder(CheckResult((wrong,), Outcome.FAILED), found.comparison, found.measured)
 
 

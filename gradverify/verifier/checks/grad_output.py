@@ -1,4 +1,4 @@
-"""GV106: backward must be linear in grad_output, at every magnitude, and where some of it is zero.
+"""GV106: backward must be linear in grad_output, at every magnitude.
 
 The rows of a Jacobian are gradients for unit grad_outputs; what a loss sends is a mixture of these.
 """
@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Point
+from gradverify.model import Finding
 from gradverify.verifier.checks.cotangent_function import ONES, Mixture, cotangent_function
 from gradverify.verifier.checks.mismatch import is_float32
 from gradverify.verifier.checks.random_signs import random_signs
@@ -21,9 +21,8 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.compare import SINGLE
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.own_rounding import gradient_round_off
-from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
-from gradverify.verifier.numerics.round_off import gradient_noise
-from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY
+from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.tolerance import EPSILON
 
 MAGNITUDES = (6.0, 2.0**-20, 2.0**20)
 """Sizes of the grad_outputs tried: moderate (clamps), small (thresholds; a mean over many tokens sends such)
@@ -73,7 +72,7 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
         if gradient is None:
             return None
         mixtures.append((u, gradient))
-    rounding = _roundings(sample)
+    rounding = roundings(sample)
     round_off = rounding * (
         analytical.abs().max() + _natural_slope(inputs.flatten(problem.primals), measured)
     )
@@ -97,36 +96,6 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
                 sample, name, (gradient[worst].item(), mixed[worst].item()), function, short[:1]
             )
     return None
-
-
-def wrong_with_zeros(sample: Sample) -> Finding | None:
-    """GV106 for grad_outputs with zeros among their entries, and for zeros alone, at the first typical draw.
-
-    A loss that reads a part of an output sends zeros for the rest, one that is masked away sends nothing
-    else. A backward that skips rows by their first entry, or divides by the norm of grad_output, is right
-    for every dense grad_output. So a gradient must be the sum of those for two halves of grad_output, and
-    of the one for zeros.
-    """
-    size = sample.problem.outputs.size
-    if sample.point is not Point.TYPICAL or sample.draw != 0 or not size or not sample.inputs.size:
-        return None
-    u = random_signs(size, sample.case.seed + 57)
-    half = torch.rand(size, generator=torch.Generator().manual_seed(sample.case.seed % 2**63)) < 0.5
-    asked = [u, u * half, u * ~half, torch.zeros_like(u)]
-    outputs = sample.problem.outputs
-    result = sample.problem.pull_back_each(sample.problem.primals, map(outputs.unflatten, asked))
-    if isinstance(result, Raised):
-        return None
-    found = [sample.inputs.flatten(one) for one in result.value]
-    if not found[0].isfinite().all() or not _off(found, _rounding(sample, found)).any():
-        return None
-    # By a forward for each: what one backward leaves in the graph is another check's.
-    fresh = [g for g in (_gradient(sample, v) for v in asked) if g is not None]
-    if len(fresh) < len(asked) or not fresh[0].isfinite().all():
-        return None
-    noise = [gradient_noise(VjpProblem(sample.problem, outputs.unflatten(v))) for v in asked]
-    wrong = _off(fresh, _rounding(sample, fresh) + SAFETY * torch.stack(noise).sum(dim=0))
-    return _wrong_with_zeros(sample, fresh, wrong) if wrong.any() else None
 
 
 def ignoring_grad_output(problem: CallProblem) -> frozenset[str]:
@@ -193,7 +162,7 @@ def _largest_share(difference: Tensor, expected: Tensor, columns: slice) -> floa
     return difference[columns].abs().max().item() / largest if largest else 0.0
 
 
-def _roundings(sample: Sample) -> float:
+def roundings(sample: Sample) -> float:
     """What may add up in backward, relative: it gets what forward got, and a grad_output like each output."""
     own = (layout.rounding for layout in (sample.inputs, sample.problem.outputs))
     of_inputs, of_outputs = (r.max().item() if r.numel() else 0.0 for r in own)
@@ -205,25 +174,6 @@ def _natural_slope(x: Tensor, measured: NumericalJacobian) -> Tensor:
     size = x.abs()[x != 0]
     typical = size.median() if size.numel() else torch.ones((), dtype=torch.float64)
     return measured.centre.abs().nan_to_num(0.0, 0.0, 0.0).max() / typical
-
-
-def _rounding(sample: Sample, gradients: Sequence[Tensor]) -> float:
-    """What rounding may leave in a sum of gradients.
-
-    Of the largest entry, and of the entries of grad_output, which are one in size: where a gradient vanishes,
-    as that of a saturated softmax does, numbers like these cancel, and what is left depends on the others.
-    Of these no more than float32 rounds: in 16 bits that would be half of one.
-    """
-    largest = torch.stack([g.abs().nan_to_num(0.0, 0.0, 0.0) for g in gradients]).max().item()
-    share = _roundings(sample)
-    return max(share * largest, min(share, MOST_ROUNDINGS * SINGLE))
-
-
-def _off(gradients: Sequence[Tensor], allowed: Tensor | float) -> Tensor:
-    """Entries (bool, N) at which the parts do not add up to the whole, or zeros give more than nothing."""
-    whole, one, other, none = gradients
-    split = (one + other - whole).abs() - LINEAR * (whole.abs() + one.abs() + other.abs()) - allowed
-    return ~(split <= 0) | ~(none.abs() - allowed <= 0)
 
 
 def _ignores(sample: Sample, name: str, *, is_sum: bool) -> Finding:
@@ -265,24 +215,3 @@ def _not_linear(
     cause = "" if function is None else "grad-output-nonlinear"
     message = f"backward is not linear in grad_output: {said}"
     return sample.finding("GV106", message, hint=hint, input=name, cause=cause)
-
-
-def _wrong_with_zeros(sample: Sample, gradients: Sequence[Tensor], wrong: Tensor) -> Finding:
-    whole, one, other, none = gradients
-    worst = int(wrong.int().argmax())
-    name = sample.problem.input_names[sample.inputs.block_of(worst)]
-    if none[worst] != 0:
-        nothing = number(none[worst].item())
-        message = f"for a grad_output of zeros alone the gradient of `{name}` is {nothing}, not 0"
-        hint = (
-            "Where a loss is masked away grad_output is all zeros: look for a division by its norm, its sum "
-            "or its largest entry."
-        )
-    else:
-        message = (
-            "backward is not linear in grad_output: where some of its entries are zero, the gradient of "
-            f"`{name}` is {number((one + other)[worst].item())} as the sum of two halves, "
-            f"{number(whole[worst].item())} for both at once"
-        )
-        hint = "Is something skipped by a test of grad_output, as rows whose first entry is zero?"
-    return sample.finding("GV106", message, hint=hint, input=name)

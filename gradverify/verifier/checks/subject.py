@@ -114,6 +114,8 @@ class Subject:
     """Devices on which its gradients must be the same."""
     across: Across | None = None
     """The target on several ranks; None in one process."""
+    is_first_of_options: bool = True
+    """No case before this one has its combination of options: what is asked once for each is asked here."""
     rebuilt: Callable[[str], Callable[..., Any]] | None = None
     """A module's call with the module built on another device; None for what needs no building."""
 

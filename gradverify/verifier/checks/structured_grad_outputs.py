@@ -1,0 +1,348 @@
+"""GV106 for what a loss sends and random grad_outputs never are: ones, balanced sums, one-hot rows, zeros.
+
+A backward may take a path of its own for each, and the rows of a Jacobian, which are gradients for unit
+grad_outputs, need not show it. So the gradient for each is held to superposition with that for a grad_output
+of random sign; and a grad_output times a power of two, as a whole or row by row, has to give the gradient
+times it, which floating point does exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Finding, Point, RaisedError
+from gradverify.verifier.checks.grad_output import LINEAR, MOST_ROUNDINGS, roundings
+from gradverify.verifier.checks.random_signs import random_signs
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import number
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.compare import SINGLE
+from gradverify.verifier.numerics.flat import Block, Layout
+from gradverify.verifier.numerics.problem import VjpProblem
+from gradverify.verifier.numerics.round_off import gradient_noise
+from gradverify.verifier.numerics.tolerance import EPSILON, KNOWN, SAFETY
+
+DIGITS = 128.0
+"""Random grad_outputs are multiples of 1 / 128, so that sums with the others are exact in float32."""
+
+MOST_BITS = 40
+"""The largest power of two by which a grad_output is scaled: thresholds in use lie between 1e-12 and 1e12."""
+
+SHARE_OF_ROOM = 3
+"""A third of what is left to the ends of the dtype: backward may multiply two numbers of that size inside."""
+
+SPREAD = 17
+"""Entries of one grad_output are spread over so many powers of two."""
+
+CLASSES = 4
+"""Rows are scaled up, down, left alone and set to zero in turn."""
+
+ONE_VALUE = "Look for a path that backward takes where all entries of grad_output are equal."
+
+SUM = "Look for a test of a sum of grad_output: a sum of zero does not mean that nothing arrives."
+
+ONE_ENTRY = "Look for a test of how many entries of grad_output are not zero, or for its largest entry."
+
+SKIPPED = "Is something skipped by a test of grad_output, as rows whose first entry is zero?"
+
+THRESHOLD = (
+    "Look for a clamp, a threshold or a small constant that grad_output, or its largest entry, is compared "
+    "with or divided by."
+)
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A grad_output that is a sum of others times constants: its gradient has to be that of theirs."""
+
+    said: str
+    """What it is, or what one of its parts is: `of ones, as y.sum().backward() sends it`."""
+    hint: str
+    whole: Tensor
+    parts: tuple[Tensor, ...]
+    factors: tuple[float, ...]
+
+    @property
+    def asked(self) -> tuple[Tensor, ...]:
+        """Every grad_output it needs, its own first."""
+        return (self.whole, *self.parts)
+
+    def expected(self, gradients: Sequence[Tensor]) -> Tensor:
+        """What the gradient has to be, from those of the parts."""
+        return sum((f * g for f, g in zip(self.factors, gradients, strict=True)), torch.zeros(()))
+
+    def allowed(self, gradients: Sequence[Tensor], share: float) -> Tensor:
+        """What rounding may leave, entry by entry: `gradients` are of the whole, then of the parts.
+
+        A part that is zero at an entry, exactly, does not reach it, and leaves no rounding there.
+        """
+        total = LINEAR * gradients[0].abs()
+        for factor, u, g in zip((1.0, *self.factors), self.asked, gradients, strict=True):
+            size, own = abs(factor), g.abs().nan_to_num(0.0, 0.0, 0.0)
+            # Numbers of the size of grad_output may cancel where a gradient vanishes: float32's at most.
+            of_one = min(share, MOST_ROUNDINGS * SINGLE) * u.abs().max().item()
+            reached = max(share * own.max().item(), of_one) * (g != 0)
+            total = total + size * (LINEAR * own + reached)
+        return total
+
+
+@dataclass(frozen=True)
+class NotTaken:
+    """A grad_output for which backward raises, where it runs for one of random sign."""
+
+    error: RaisedError
+    said: str
+
+
+def wrong_with_structure(sample: Sample) -> Finding | NotTaken | None:
+    """What is wrong for such grad_outputs, at the first typical draw of the first case of its options."""
+    first = sample.point is Point.TYPICAL and sample.draw == 0 and sample.subject.is_first_of_options
+    outputs = sample.problem.outputs
+    if not first or not outputs.size or not sample.inputs.size:
+        return None
+    u = _exact(outputs, random_signs(outputs.size, sample.case.seed + 57))
+    structures = _structures(outputs, u, sample.case.seed)
+    rows = _rows(outputs)
+    masks = [rows == k for k in range(CLASSES - 1)]
+    given = [u, torch.zeros_like(u), *(s.whole for s in structures), *(u * m for m in masks)]
+    factors = [(-1.0) ** k / 2 ** (1 + k % 3) for k in range(len(structures))]
+    together = u + sum((f * s.whole for f, s in zip(factors, structures, strict=True)), torch.zeros(()))
+    found = _gradients(sample, [together, *given])
+    if found is None:
+        return _not_taken(sample, u, structures)
+    whole, of_u, of_zeros, *rest = found
+    if not of_u.isfinite().all():
+        return None
+    if not (of_zeros.abs() <= _floor(sample, found)).all():
+        wrong = _wrong_for_zeros(sample, of_u)
+        if wrong is not None:
+            return wrong
+    everything = Combination("", "", together, (u, *(s.whole for s in structures)), (1.0, *factors))
+    if _is_off(everything, [whole, of_u, *rest[: len(structures)]], roundings(sample)).any():
+        wrong = next(filter(None, (_confirmed(sample, s) for s in structures)), None)
+        if wrong is not None:
+            return wrong
+    return _wrong_when_scaled(sample, u, of_u, masks, rest[len(structures) :])
+
+
+def _structures(outputs: Layout, u: Tensor, seed: int) -> list[Combination]:
+    """Each grad_output with what it is held to: that of its sum with one of random sign, less that one's."""
+    generator = torch.Generator().manual_seed((seed + 83) % 2**63)
+    half = torch.rand(len(u), generator=generator) < 0.5
+    powers = torch.randint(0, SPREAD, u.shape, generator=generator)
+
+    def each(make: Callable[[tuple[int, ...]], Tensor]) -> Tensor:
+        return _blocks(outputs, make)
+
+    made = (
+        ("of ones, as y.sum().backward() sends it", ONE_VALUE, each(torch.ones)),
+        ("of one small value, as y.mean().backward() sends it", ONE_VALUE, each(_mean)),
+        ("whose rows sum to zero", SUM, each(lambda s: _balanced(s, [len(s) - 1], generator))),
+        ("whose columns sum to zero", SUM, each(lambda s: _balanced(s, [0], generator))),
+        ("whose rows and columns sum to zero", SUM, each(lambda s: _balanced(s, range(len(s)), generator))),
+        ("with a single entry in each row", ONE_ENTRY, each(lambda s: _one_hot(s, generator))),
+        ("with zeros among its entries", SKIPPED, u * half),
+        ("whose entries differ by powers of two", THRESHOLD, u * 2.0**-powers),
+    )
+    structures: list[Combination] = []
+    for said, hint, s in made:
+        if s.any() and not any(torch.equal(s, other.whole) for other in structures):
+            structures.append(Combination(said, hint, s, (u + s, u), (1.0, -1.0)))
+    return structures
+
+
+def _blocks(outputs: Layout, make: Callable[[tuple[int, ...]], Tensor]) -> Tensor:
+    """One such grad_output for each output, flat; of complex ones the real parts alone."""
+    parts = []
+    for block in outputs.blocks:
+        shape = block.shape[:-1] if block.is_complex else block.shape
+        real = make(shape).to(torch.float64) if math.prod(shape) else torch.zeros(shape, dtype=torch.float64)
+        parts.append((torch.stack([real, 0 * real], dim=-1) if block.is_complex else real).reshape(-1))
+    return torch.cat(parts)
+
+
+def _mean(shape: tuple[int, ...]) -> Tensor:
+    return torch.full(shape, 2.0 ** -max(1, round(math.log2(math.prod(shape)))))
+
+
+def _balanced(shape: tuple[int, ...], dims: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Small integers whose sums along some dimensions are exactly zero; zeros where a dimension has one."""
+    if not shape or max(shape) == 1:
+        return torch.zeros(shape)
+    made = torch.randint(1, 4, shape, generator=generator)
+    made = made * (2 * torch.randint(0, 2, shape, generator=generator) - 1)
+    for dim in dims:
+        if shape[dim] > 1 or len(dims) == 1:
+            rest = made.narrow(dim, 0, shape[dim] - 1)
+            made = torch.cat([rest, -rest.sum(dim, keepdim=True)], dim)
+    return made
+
+
+def _one_hot(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """One entry of 1 or -1 in turn in each row, at random places."""
+    if not shape:
+        return torch.ones(shape)
+    place = torch.randint(0, shape[-1], (*shape[:-1], 1), generator=generator)
+    sign = 1.0 - 2.0 * (torch.arange(math.prod(shape[:-1])) % 2).reshape(*shape[:-1], 1)
+    return torch.zeros(shape).scatter(-1, place, sign)
+
+
+def _rows(outputs: Layout) -> Tensor:
+    """The number of each entry's row modulo `CLASSES`, flat; entries of a vector are rows."""
+
+    def of_block(block: Block) -> Tensor:
+        shape = block.shape[:-1] if block.is_complex else block.shape
+        width = (block.shape[-1] if block.is_complex else 1) * (shape[-1] if len(shape) > 1 else 1)
+        return torch.arange(block.stop - block.start) // max(width, 1) % CLASSES
+
+    return torch.cat([of_block(block) for block in outputs.blocks])
+
+
+def _exact(outputs: Layout, u: Tensor) -> Tensor:
+    """The same to a few binary digits, as the dtypes of the outputs hold it."""
+    return outputs.flatten(outputs.unflatten((u * DIGITS).round() / DIGITS))
+
+
+def _wrong_when_scaled(
+    sample: Sample, u: Tensor, of_u: Tensor, masks: Sequence[Tensor], of_rows: Sequence[Tensor]
+) -> Finding | None:
+    """A grad_output times a power of two, as a whole and row by row."""
+    bits = _bits(sample, u, of_u)
+    if not bits:
+        return None
+    up, down = 2.0**bits, 2.0**-bits
+    factors = (up, down, 1.0)
+    rows = sum((f * u * m for f, m in zip(factors, masks, strict=True)), torch.zeros(()))
+    asked = [
+        Combination(f"2^{bits} times as large as one that is right", THRESHOLD, up * u, (u,), (up,)),
+        Combination(f"2^{bits} times as small as one that is right", THRESHOLD, down * u, (u,), (down,)),
+        Combination(
+            f"whose rows are scaled by 2^{bits}, 2^-{bits}, 1 and 0",
+            THRESHOLD,
+            rows,
+            tuple(u * m for m in masks),
+            factors,
+        ),
+    ]
+    found = _gradients(sample, [one.whole for one in asked])
+    if found is None:
+        return None
+    for one, gradient, parts in zip(asked, found, ([of_u], [of_u], of_rows), strict=True):
+        if _is_off(one, [gradient, *parts], roundings(sample)).any():
+            wrong = _confirmed(sample, one)
+            if wrong is not None:
+                return wrong
+    return None
+
+
+def _bits(sample: Sample, u: Tensor, gradient: Tensor) -> int:
+    """The power of two by which a grad_output may be scaled: it and the gradient stay normal numbers."""
+    sizes = torch.cat([u.abs(), gradient.abs()])
+    sizes = sizes[sizes > EPSILON * sizes.max()]
+    room = math.inf
+    for block in (*sample.inputs.blocks, *sample.problem.outputs.blocks):
+        info = torch.finfo(block.dtype)
+        up = math.log2(info.max) - math.log2(sizes.max().item())
+        down = math.log2(sizes.min().item()) - math.log2(info.tiny)
+        room = min(room, up, down)
+    return max(0, min(MOST_BITS, int(room) // SHARE_OF_ROOM))
+
+
+def _confirmed(sample: Sample, asked: Combination) -> Finding | None:
+    """The finding, if a forward for each gradient shows the same beyond what rounding is measured to move.
+
+    One forward for all would show as well what one backward leaves in the graph for the next.
+    """
+    outputs = sample.problem.outputs
+    found = [_gradient(sample, given) for given in asked.asked]
+    gradients = [g for g in found if g is not None]
+    if len(gradients) < len(found) or not all(g.isfinite().all() for g in gradients[1:]):
+        return None
+    noise = torch.zeros_like(gradients[0])
+    for factor, given, gradient in zip((1.0, *asked.factors), asked.asked, gradients, strict=True):
+        own = gradient_noise(VjpProblem(sample.problem, outputs.unflatten(given)))
+        size = gradient.abs().nan_to_num(0.0, 0.0, 0.0).max()
+        noise += abs(factor) * (SAFETY * own).clamp_max(KNOWN * size.item())
+    wrong = _is_off(asked, gradients, roundings(sample), noise)
+    if not wrong.any():
+        return None
+    expected = asked.expected(gradients[1:])
+    off = torch.where(wrong, (gradients[0] - expected).abs().nan_to_num(torch.inf), -1.0)
+    worst = int(off.argmax())
+    name = sample.problem.input_names[sample.inputs.block_of(worst)]
+    got, wanted = number(gradients[0][worst].item()), number(expected[worst].item())
+    message = (
+        f"backward is not linear in grad_output: for a grad_output {asked.said}, the gradient of `{name}` is "
+        f"{got}; by the gradients for others it must be {wanted}"
+    )
+    return sample.finding("GV106", message, hint=asked.hint, input=name)
+
+
+def _is_off(
+    asked: Combination, gradients: Sequence[Tensor], share: float, noise: Tensor | float = 0.0
+) -> Tensor:
+    """Entries (bool, N) at which the gradient of the whole is not what its parts make."""
+    whole, *parts = gradients
+    off = (whole - asked.expected(parts)).abs()
+    return ~(off <= asked.allowed(gradients, share) + noise)
+
+
+def _wrong_for_zeros(sample: Sample, of_u: Tensor) -> Finding | None:
+    """A grad_output of zeros alone has a gradient of zeros."""
+    zeros = torch.zeros(sample.problem.outputs.size, dtype=torch.float64)
+    gradient = _gradient(sample, zeros)
+    if gradient is None:
+        return None
+    noise = gradient_noise(VjpProblem(sample.problem, sample.problem.outputs.unflatten(zeros)))
+    wrong = ~(gradient.abs() <= _floor(sample, [gradient, of_u]) + SAFETY * noise)
+    if not wrong.any():
+        return None
+    worst = int(torch.where(wrong, gradient.abs().nan_to_num(torch.inf), -1.0).argmax())
+    name = sample.problem.input_names[sample.inputs.block_of(worst)]
+    nothing = number(gradient[worst].item())
+    return sample.finding(
+        "GV106",
+        f"for a grad_output of zeros alone the gradient of `{name}` is {nothing}, not 0",
+        hint="Where a loss is masked away grad_output is all zeros: look for a division by its norm, its sum "
+        "or its largest entry.",
+        input=name,
+    )
+
+
+def _floor(sample: Sample, gradients: Sequence[Tensor]) -> float:
+    """What rounding may leave of zero: of the largest entry, and of a grad_output of one."""
+    largest = torch.stack([g.abs().nan_to_num(0.0, 0.0, 0.0) for g in gradients]).max().item()
+    share = roundings(sample)
+    return max(share * largest, min(share, MOST_ROUNDINGS * SINGLE))
+
+
+def _not_taken(sample: Sample, u: Tensor, structures: Sequence[Combination]) -> NotTaken | None:
+    """The first of them for which backward raises, where it runs for a grad_output of random sign."""
+    zeros = Combination("of zeros alone", "", torch.zeros_like(u), (), ())
+    outputs = sample.problem.outputs
+    if _gradient(sample, u) is None:
+        return None
+    for one in (*structures, zeros):
+        result = sample.problem.pull_back(sample.problem.primals, outputs.unflatten(one.whole))
+        if isinstance(result, Raised):
+            return NotTaken(result.error, one.said)
+    return None
+
+
+def _gradients(sample: Sample, given: Sequence[Tensor]) -> list[Tensor] | None:
+    """The gradients (flat, N) for grad_outputs (flat, M), from one graph; None where backward raises."""
+    problem = sample.problem
+    result = problem.pull_back_each(problem.primals, map(problem.outputs.unflatten, given))
+    return None if isinstance(result, Raised) else [sample.inputs.flatten(one) for one in result.value]
+
+
+def _gradient(sample: Sample, given: Tensor) -> Tensor | None:
+    """The gradient (flat, N) for a grad_output (flat, M), by a forward of its own."""
+    problem = sample.problem
+    result = problem.pull_back(problem.primals, problem.outputs.unflatten(given))
+    return None if isinstance(result, Raised) else sample.inputs.flatten(result.value)

@@ -1,0 +1,42 @@
+"""What a verifier must answer here; the form of a row is that of ../general/expected.py."""
+
+RIGHT = [
+    "SkipsNothing",
+    "Softmax",
+    "Haar",
+    "Fourier",
+    "SolvedByIteration",
+    "PicksRight",
+    "RunningSum",
+    "ByRest",
+    "InFloat32",
+    "SteepNorm",
+    "Complex",
+    "Two",
+    "Dropped",
+    "Clips",
+    "Frozen",
+]
+
+NOT_LINEAR = [
+    "BalancedRows",
+    "BalancedColumns",
+    "BalancedOverall",
+    "PicksOne",
+    "MeanPath",
+    "Faint",
+    "Saturating",
+    "FaintBesideOthers",
+    "SmallEntries",
+    "scaled_rows",
+    "Layer",
+]
+
+NOTES = {"InFloat32": {"GV104"}, "SteepNorm": {"GV203"}, "SolvedByIteration": {"GV203"}}
+
+EXPECTED = (
+    {("right", name, "with spec"): {"status": "passed", "notes": NOTES.get(name, set())} for name in RIGHT}
+    | {("wrong", name, "with spec"): {"status": "failed", "errors": {"GV106"}} for name in NOT_LINEAR}
+    | {("wrong", "FailsForOnes", "with spec"): {"status": "failed", "errors": {"GV102"}, "names": {"ones"}}}
+    | {("wrong", name, "with spec"): {"status": "skipped"} for name in ("Product", "_Scaled")}
+)
