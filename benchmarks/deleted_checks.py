@@ -102,7 +102,8 @@ verifier.checks | CheckResult() | contract.contract contract.old_style reference
 verifier.checks | CheckResult(capability="yes") | second_order.second_order
 verifier.checks | None | contract._undefined_grads
 verifier.checks | [] | carried.carried_parameters
-verifier.checks | None | grad_output.nonlinearity grad_output.wrong_with_zeros empty.refused_empty
+verifier.checks | None | grad_output.nonlinearity structured_grad_outputs.wrong_with_structure
+    empty.refused_empty
 verifier.checks | () | grad_output.rounded_to
 verifier.doubt | "" | constants.right_for_some
     deliberate.looks_deliberate

@@ -17,6 +17,9 @@ from gradverify.spec.sweep import Sweep, factors_of
 COMPILED = "torch.compile (--select GV503)"
 """What runs by default only where the module itself compiles."""
 
+THREE_TOGETHER = "more than two changes of a call at once (layouts, frozen inputs, undefined grad_outputs)"
+"""Of what is varied in a call, every pair is met."""
+
 OPEN_SIZES = "other sizes, which the spec leaves open"
 
 
@@ -51,6 +54,7 @@ def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort, *, infe
     if effort is not Effort.THOROUGH:
         yield "further draws of values"
     yield COMPILED
+    yield THREE_TOGETHER
 
 
 def _gradients(sweep: Sweep) -> Iterator[str]:

@@ -21,6 +21,8 @@ MODULES = [
     ("calls", "wrong"),
     ("grad_outputs", "right"),
     ("grad_outputs", "wrong"),
+    ("together", "right"),
+    ("together", "wrong"),
     ("recomputed", "right"),
     ("recomputed", "wrong"),
     ("contract", "right"),

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Outcome, RaisedError, Severity
+from gradverify.model import Finding, Outcome, Point, RaisedError, Severity
 from gradverify.verifier import guard
 from gradverify.verifier.checks.composite import Composite, NoComposite
 from gradverify.verifier.checks.first_order import (
@@ -28,6 +28,7 @@ from gradverify.verifier.checks.result import (
     Uncovered,
     outcome_of,
 )
+from gradverify.verifier.checks.second_order_alone import wrong_alone
 from gradverify.verifier.checks.second_order_messages import (
     SecondPair,
     because_of,
@@ -92,7 +93,9 @@ def second_order(
     )
     match judged:
         case Certificate():
-            return CheckResult(smallest_visible_error=judged.visible, capability="yes")
+            return _also_alone(
+                sample, second, CheckResult(smallest_visible_error=judged.visible, capability="yes")
+            )
         case Raised():
             return _raised(sample, judged.error, "at the second differentiation")
         case NotJudged():
@@ -103,7 +106,20 @@ def second_order(
             result = compare_second_order(sample, second, judged, first)
             settled = settled_second_order(sample, composite, second, judged, result.uncovered)
             result = replace(result, uncovered=settled)
-            return _of_kernels(result) if _ran_kernels(sample, before) else result
+            return (
+                _of_kernels(result) if _ran_kernels(sample, before) else _also_alone(sample, second, result)
+            )
+
+
+def _also_alone(sample: Sample, second: VjpProblem, result: CheckResult) -> CheckResult:
+    """What is right with all inputs is asked with each alone, once for each combination of options."""
+    once = sample.point is Point.TYPICAL and sample.draw == 0 and sample.subject.is_first_of_options
+    if not once or result.capability != "yes":
+        return result
+    found = wrong_alone(sample, second)
+    if found is None:
+        return result
+    return replace(result, findings=(*result.findings, found), outcome=Outcome.FAILED, capability="wrong")
 
 
 def graph_alone(sample: Sample) -> CheckResult:

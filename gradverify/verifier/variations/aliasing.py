@@ -1,4 +1,4 @@
-"""GV405: the same tensor passed for two inputs. Its gradient is the sum of both."""
+"""GV405: the same tensor passed for two inputs (its gradient is the sum of both), and two views of one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from itertools import combinations, islice
 
 from torch import Tensor
 
-from gradverify.model import Finding, Swept, TensorInput, tensors_of
+from gradverify.model import Finding, RaisedError, Swept, TensorInput, tensors_of
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import copies
 from gradverify.verifier.variations.call import Call, backward, called, is_accident
 from gradverify.verifier.variations.variation import Variant, Varied
@@ -17,6 +18,11 @@ from gradverify.verifier.variations.verified import Verified
 
 MOST_PAIRS = 3
 """Pairs of inputs that are tried."""
+
+VIEWS_HINT = (
+    "Two tensors may share a storage and be no copies of each other: tell inputs by their position, not by "
+    "data_ptr() of a storage or by _base."
+)
 
 HINT = "Tell inputs by their position, not by identity or address, and write into none of them."
 
@@ -36,15 +42,47 @@ def same_tensor_twice(base: Verified) -> Varied:
     return Varied(swept=swept)
 
 
+def views_of_one_base(base: Verified) -> Varied:
+    """Forward and backward with two inputs that are parts of one tensor, as a split makes them.
+
+    A forward that writes into one of them writes into a part of the other's base, which torch may refuse.
+    """
+    ordinary = None if base.draws or not base.sample.subject.is_first_of_options else called(base.sample)
+    if ordinary is None or isinstance(ordinary, Raised) or _writes(ordinary.value):
+        return Varied()
+    arguments = base.sample.arguments
+    swept = Swept()
+    plain = [k for k, argument in enumerate(arguments) if _is_plain(base, argument)]
+    alike = [p for p in combinations(plain, 2) if len({arguments[k].value.dtype for k in p}) == 1]
+    for one, other in alike[:MOST_PAIRS]:
+        a, b = arguments[one].name, arguments[other].name
+        variant = Variant("GV405", f"when `{a}` and `{b}` are views of one tensor", VIEWS_HINT)
+        call = called(base.sample, of_one_base=(one, other))
+        if isinstance(call, Raised):
+            continue
+        moved = variant.forward(base, call.value.outputs)
+        found = variant.gradient(base, call.value) if moved is None else moved
+        swept = Swept(calls=("views of one tensor",))
+        if isinstance(found, RaisedError):
+            found = variant.raised(base, found) if is_accident(found) else None
+        if found is not None:
+            return Varied((replace(found, input=found.input or a),), swept)
+    return Varied(swept=swept)
+
+
+def _is_plain(base: Verified, argument: Argument) -> bool:
+    """Whether the caller passes it as a dense tensor of its own, with a gradient."""
+    free = argument.differentiable and argument.step is None and argument.held is None
+    return free and base.is_passed(argument)
+
+
 def _pairs(base: Verified) -> Iterator[tuple[int, int]]:
     """Positions of two differentiable arguments for which the same values are valid."""
     described = {t.name: t for i in base.sample.case.inputs for t in tensors_of(i)}
     arguments = base.sample.arguments
     for one, other in combinations(range(len(arguments)), 2):
         a, b = arguments[one], arguments[other]
-        plain = all(
-            x.differentiable and x.step is None and x.held is None and base.is_passed(x) for x in (a, b)
-        )
+        plain = _is_plain(base, a) and _is_plain(base, b)
         if not plain or a.value.shape != b.value.shape or a.value.dtype != b.value.dtype:
             continue
         spec_a, spec_b = described.get(a.name), described.get(b.name)

@@ -74,13 +74,16 @@ def called(
     *,
     frozen: frozenset[int] = frozenset(),
     arrange: Arrange | None = None,
+    of_one_base: tuple[int, ...] = (),
 ) -> Returned[Call] | Raised:
     """Forward with its graph on fresh arguments, the random states replayed.
 
-    `frozen` are numbers of differentiable inputs that are not to require grad.
+    `frozen` are numbers of differentiable inputs that are not to require grad. The tensors at the positions
+    `of_one_base` are views of one larger tensor.
     """
     problem, arguments = sample.problem, arguments or sample.arguments
     leaves, passed = _fresh(arguments, frozen, arrange)
+    passed = _as_views(passed, of_one_base) if of_one_base else passed
     problem.counter.forward += 1
     problem.random_states.replay()
     with torch.enable_grad(), problem.around():
@@ -114,6 +117,18 @@ def _fresh(
                 value = arrange(position, value)
             passed.append(value)
     return leaves, tuple(passed)
+
+
+def _as_views(passed: tuple[Any, ...], positions: tuple[int, ...]) -> tuple[Any, ...]:
+    """The same values, those at some positions one behind the other in one tensor, as views of it."""
+    values, start = list(passed), 0
+    with torch.enable_grad():
+        base = torch.cat([values[p].reshape(-1) for p in positions])
+        for p in positions:
+            count = values[p].numel()
+            values[p] = base[start : start + count].view(values[p].shape)
+            start += count
+    return tuple(values)
 
 
 def backward(

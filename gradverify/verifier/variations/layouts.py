@@ -77,6 +77,10 @@ ARRANGEMENTS = (
 """The layouts that keep every value."""
 
 
+OTHER_STRIDES = tuple(a for a in ARRANGEMENTS if a.arrange is not _offset)
+"""Those that code may mistake for contiguous."""
+
+
 def arrangements(*, brief: bool) -> tuple[Arrangement, ...]:
     """The layouts to try; `brief`: those of other strides, which kernels mistake most often."""
     return ARRANGEMENTS[:2] if brief else ARRANGEMENTS

@@ -46,6 +46,14 @@ def _subsets(count: int, *, singles: bool) -> Iterator[frozenset[int]]:
         yield from map(frozenset, combinations(range(count), size))
 
 
+def singles_and_all_but_one(some: int, count: int) -> Iterator[frozenset[int]]:
+    """Each of the first `some` of `count` inputs alone, then all but each of these."""
+    if count > 1:
+        yield from (frozenset({k}) for k in range(some))
+    if count > 2:
+        yield from (frozenset(range(count)) - {k} for k in range(some))
+
+
 def _key(base: Verified, chosen: frozenset[int]) -> str:
     return ",".join(base.names[i] for i in sorted(chosen))
 

@@ -14,7 +14,7 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
-from gradverify.verifier.variations.aliasing import same_tensor_twice
+from gradverify.verifier.variations.aliasing import same_tensor_twice, views_of_one_base
 from gradverify.verifier.variations.call import backward, called
 from gradverify.verifier.variations.grad_output_layouts import grad_output_layouts
 from gradverify.verifier.variations.input_layouts import input_layouts
@@ -30,6 +30,7 @@ from gradverify.verifier.variations.repetition import (
 from gradverify.verifier.variations.requires_grad import requires_grad_subsets
 from gradverify.verifier.variations.retention import growing_memory, tensor_on_ctx
 from gradverify.verifier.variations.saved_tensors import saved_elsewhere
+from gradverify.verifier.variations.together import two_together
 from gradverify.verifier.variations.uninitialized import read_unwritten, unwritten_memory
 from gradverify.verifier.variations.variation import Variation
 from gradverify.verifier.variations.verified import cotangents, verified
@@ -46,6 +47,9 @@ UNREPEATABLE = frozenset({"GV109", "GV408", "GV410"})
 WRITES = frozenset({"GV401", "GV402", "GV403"})
 """What is written to is not the same in the next call."""
 
+ALONE = frozenset({"GV404", "GV405", "GV406", "GV407"})
+"""What is wrong alone is wrong together with another."""
+
 VARIATIONS = (
     Variation(unwritten_memory, on_ranks=False, brief=True),
     Variation(repeated_runs, unless=frozenset({"GV410"})),
@@ -55,11 +59,13 @@ VARIATIONS = (
     Variation(grad_output_layouts, unless=UNREPEATABLE, unless_noted=frozenset({"GV401"}), brief=True),
     Variation(input_layouts, unless=UNREPEATABLE | {"GV402"}, brief=True),
     Variation(requires_grad_subsets, unless=UNREPEATABLE, brief=True),
+    Variation(two_together, unless=UNREPEATABLE | WRITES | ALONE),
     Variation(repeated_backward, unless=UNREPEATABLE | WRITES),
     Variation(interleaved, unless=UNREPEATABLE | WRITES),
     Variation(kept_results, unless=UNREPEATABLE | WRITES),
     Variation(saved_elsewhere, unless=UNREPEATABLE | WRITES, on_ranks=False),
     Variation(same_tensor_twice, unless=UNREPEATABLE | WRITES, on_ranks=False),
+    Variation(views_of_one_base, unless=UNREPEATABLE | WRITES | ALONE, on_ranks=False),
     Variation(other_devices, unless=UNREPEATABLE | WRITES, brief=True),
     Variation(tensor_on_ctx, on_ranks=False),
     Variation(growing_memory, on_ranks=False),
