@@ -59,6 +59,7 @@ GV410  nondeterministic            error    contract       runs of the same call
 GV411  tensor-on-ctx               warning  contract       a tensor is kept outside the graph
 GV412  degenerate-size             error    contract       is wrong at size 0, which the spec lists
 GV413  saved-tensor-hooks          error    contract       is wrong with saved tensors recomputed
+GV414  leaf-inputs                 error    contract       wrong for parameters, or in their .grad
 GV501  jvp-mismatch                error    contract       forward mode is not the derivative
 GV502  vmap-mismatch               error    contract       vmap is not a loop over the batch
 GV503  compile-mismatch            error    contract       wrong under torch.compile

@@ -107,7 +107,8 @@ class _State:
         if kind in _PLAIN:
             return kind.__name__, value
         if issubclass(kind, Tensor):
-            return id(value), value._version  # noqa: SLF001 - torch's own name for it
+            held = object.__getattribute__(value, "__dict__") if depth else {}
+            return id(value), value._version, self._mark(held, depth - 1) if held else ()  # noqa: SLF001 - torch's
         if kind is functools._lru_cache_wrapper:  # noqa: SLF001
             return id(value), _cached_tensors(value)
         looked_into = depth > 0 and self._left > 0 and not issubclass(kind, type | ModuleType)

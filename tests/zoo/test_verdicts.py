@@ -23,6 +23,8 @@ MODULES = [
     ("grad_outputs", "wrong"),
     ("together", "right"),
     ("together", "wrong"),
+    ("leaves", "right"),
+    ("leaves", "wrong"),
     ("recomputed", "right"),
     ("recomputed", "wrong"),
     ("contract", "right"),

@@ -9,7 +9,7 @@ times it, which floating point does exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +32,9 @@ DIGITS = 128.0
 
 MOST_BITS = 40
 """The largest power of two by which a grad_output is scaled: thresholds in use lie between 1e-12 and 1e12."""
+
+STEP_BITS = 2
+"""Between two scales at which it is asked whether a deviation sets in gradually."""
 
 SHARE_OF_ROOM = 3
 """A third of what is left to the ends of the dtype: backward may multiply two numbers of that size inside."""
@@ -76,18 +79,20 @@ class Combination:
         """What the gradient has to be, from those of the parts."""
         return sum((f * g for f, g in zip(self.factors, gradients, strict=True)), torch.zeros(()))
 
-    def allowed(self, gradients: Sequence[Tensor], share: float) -> Tensor:
+    def allowed(self, gradients: Sequence[Tensor], share: float, linear: float = LINEAR) -> Tensor:
         """What rounding may leave, entry by entry: `gradients` are of the whole, then of the parts.
+
+        `linear` is the share of each of them, `share` that of their largest entries.
 
         A part that is zero at an entry, exactly, does not reach it, and leaves no rounding there.
         """
-        total = LINEAR * gradients[0].abs()
+        total = linear * gradients[0].abs()
         for factor, u, g in zip((1.0, *self.factors), self.asked, gradients, strict=True):
             size, own = abs(factor), g.abs().nan_to_num(0.0, 0.0, 0.0)
             # Numbers of the size of grad_output may cancel where a gradient vanishes: float32's at most.
             of_one = min(share, MOST_ROUNDINGS * SINGLE) * u.abs().max().item()
             reached = max(share * own.max().item(), of_one) * (g != 0)
-            total = total + size * (LINEAR * own + reached)
+            total = total + size * (linear * own + reached)
         return total
 
 
@@ -213,31 +218,50 @@ def _wrong_when_scaled(
 ) -> Finding | None:
     """A grad_output times a power of two, as a whole and row by row."""
     bits = _bits(sample, u, of_u)
-    if not bits:
+    asked = _scaled(bits, u, masks)
+    found = _gradients(sample, [one.whole for one in asked]) if bits else None
+    if found is None:
         return None
+    of_parts = ([of_u], [of_u], of_rows)
+    for number_of, (one, gradient) in enumerate(zip(asked, found, strict=True)):
+        parts = of_parts[number_of]
+        if not _is_off(one, [gradient, *parts], roundings(sample)).any():
+            continue
+        wrong = _confirmed(sample, one)
+        smaller = (_scaled(b, u, masks)[number_of] for b in range(bits - STEP_BITS, 0, -STEP_BITS))
+        if wrong is not None and not _sets_in_gradually(sample, smaller, parts):
+            return wrong
+    return None
+
+
+def _scaled(bits: int, u: Tensor, masks: Sequence[Tensor]) -> list[Combination]:
+    """A grad_output of random sign times a power of two, divided by it, and with its rows scaled by each."""
     up, down = 2.0**bits, 2.0**-bits
     factors = (up, down, 1.0)
     rows = sum((f * u * m for f, m in zip(factors, masks, strict=True)), torch.zeros(()))
-    asked = [
+    by_rows = f"whose rows are scaled by 2^{bits}, 2^-{bits}, 1 and 0"
+    return [
         Combination(f"2^{bits} times as large as one that is right", THRESHOLD, up * u, (u,), (up,)),
         Combination(f"2^{bits} times as small as one that is right", THRESHOLD, down * u, (u,), (down,)),
-        Combination(
-            f"whose rows are scaled by 2^{bits}, 2^-{bits}, 1 and 0",
-            THRESHOLD,
-            rows,
-            tuple(u * m for m in masks),
-            factors,
-        ),
+        Combination(by_rows, THRESHOLD, rows, tuple(u * m for m in masks), factors),
     ]
-    found = _gradients(sample, [one.whole for one in asked])
-    if found is None:
-        return None
-    for one, gradient, parts in zip(asked, found, ([of_u], [of_u], of_rows), strict=True):
-        if _is_off(one, [gradient, *parts], roundings(sample)).any():
-            wrong = _confirmed(sample, one)
-            if wrong is not None:
-                return wrong
-    return None
+
+
+def _sets_in_gradually(sample: Sample, smaller: Iterable[Combination], parts: Sequence[Tensor]) -> bool:
+    """Whether the gradient is off a little before it is off by much, along ever smaller scales.
+
+    A clamp or a threshold changes nothing, to the last bit, until it is met. Rounding that grows with
+    grad_output does (`matrix_exp` scales it with its matrix), and an iteration that stops at a tolerance.
+    """
+    share = roundings(sample)
+    for one in smaller:
+        found = _gradients(sample, [one.whole])
+        if found is None:
+            return False
+        gradients = [found[0], *parts]
+        if not _is_off(one, gradients, share).any():
+            return bool((_off(one, gradients) > one.allowed(gradients, share, linear=share)).any())
+    return False
 
 
 def _bits(sample: Sample, u: Tensor, gradient: Tensor) -> int:
@@ -272,8 +296,7 @@ def _confirmed(sample: Sample, asked: Combination) -> Finding | None:
     if not wrong.any():
         return None
     expected = asked.expected(gradients[1:])
-    off = torch.where(wrong, (gradients[0] - expected).abs().nan_to_num(torch.inf), -1.0)
-    worst = int(off.argmax())
+    worst = int(torch.where(wrong, _off(asked, gradients).nan_to_num(torch.inf), -1.0).argmax())
     name = sample.problem.input_names[sample.inputs.block_of(worst)]
     got, wanted = number(gradients[0][worst].item()), number(expected[worst].item())
     message = (
@@ -287,9 +310,12 @@ def _is_off(
     asked: Combination, gradients: Sequence[Tensor], share: float, noise: Tensor | float = 0.0
 ) -> Tensor:
     """Entries (bool, N) at which the gradient of the whole is not what its parts make."""
+    return ~(_off(asked, gradients) <= asked.allowed(gradients, share) + noise)
+
+
+def _off(asked: Combination, gradients: Sequence[Tensor]) -> Tensor:
     whole, *parts = gradients
-    off = (whole - asked.expected(parts)).abs()
-    return ~(off <= asked.allowed(gradients, share) + noise)
+    return (whole - asked.expected(parts)).abs()
 
 
 def _wrong_for_zeros(sample: Sample, of_u: Tensor) -> Finding | None:

@@ -18,6 +18,7 @@ from gradverify.verifier.variations.aliasing import same_tensor_twice, views_of_
 from gradverify.verifier.variations.call import backward, called
 from gradverify.verifier.variations.grad_output_layouts import grad_output_layouts
 from gradverify.verifier.variations.input_layouts import input_layouts
+from gradverify.verifier.variations.leaves import as_leaves
 from gradverify.verifier.variations.other_devices import other_devices
 from gradverify.verifier.variations.ranks import late_ranks, other_group
 from gradverify.verifier.variations.repetition import (
@@ -37,7 +38,7 @@ from gradverify.verifier.variations.verified import cotangents, verified
 from gradverify.verifier.variations.writes import mutation
 
 SWEPT_CODES = frozenset(
-    {f"GV4{number:02}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 13)} | {"GV701", "GV724"}
+    {f"GV4{number:02}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 13, 14)} | {"GV701", "GV724"}
 )
 """Codes that only a variation can give."""
 
@@ -66,6 +67,7 @@ VARIATIONS = (
     Variation(saved_elsewhere, unless=UNREPEATABLE | WRITES, on_ranks=False),
     Variation(same_tensor_twice, unless=UNREPEATABLE | WRITES, on_ranks=False),
     Variation(views_of_one_base, unless=UNREPEATABLE | WRITES | ALONE, on_ranks=False),
+    Variation(as_leaves, unless=UNREPEATABLE | WRITES, on_ranks=False),
     Variation(other_devices, unless=UNREPEATABLE | WRITES, brief=True),
     Variation(tensor_on_ctx, on_ranks=False),
     Variation(growing_memory, on_ranks=False),

@@ -16,6 +16,7 @@ RIGHT = [
     "Dropped",
     "Clips",
     "Frozen",
+    "MatrixExponential",
 ]
 
 NOT_LINEAR = [

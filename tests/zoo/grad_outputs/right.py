@@ -238,3 +238,20 @@ class Frozen(Function):
         size = g.abs().max()
         unit = g / size if bool(size > 0) else g
         return 2 * x * unit[..., None] * size
+
+
+class MatrixExponential(Function):
+    """Its gradient is a block of the exponential of a larger matrix, which rounds relative to grad_output."""
+
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return torch.linalg.matrix_exp(a)
+
+    @staticmethod
+    def backward(ctx, g):
+        (a,) = ctx.saved_tensors
+        n = len(a)
+        upper = torch.cat([a.mH, g], -1)
+        lower = torch.cat([torch.zeros_like(a), a.mH], -1)
+        return torch.linalg.matrix_exp(torch.cat([upper, lower], -2))[:n, n:]

@@ -1,0 +1,180 @@
+"""GV414: inputs that a model trains, `nn.Parameter`s with a gradient already there, and `.backward()`.
+
+Every other call is made on tensors inside of a graph. A backward may ask whether an input is a leaf, add into
+`.grad` or `main_grad` by hand, or keep something on the parameter that an optimizer's step makes stale. Two
+steps of a training are made, with other values in the second: what each adds to `.grad` and `main_grad`
+together has to be the gradient of an ordinary call. What stays on the tensors is state outside ctx (GV816).
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Finding, RaisedError, Swept
+from gradverify.verifier import guard
+from gradverify.verifier.checks.samples import another_draw
+from gradverify.verifier.engine import run_every_node
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
+from gradverify.verifier.numerics.calling import Gradients, returned_tensors
+from gradverify.verifier.state_outside import outside_ctx
+from gradverify.verifier.variations.call import is_accident
+from gradverify.verifier.variations.variation import Variant, Varied
+from gradverify.verifier.variations.verified import Verified
+
+ALREADY_THERE = 0.5
+"""What `.grad` holds before, and `main_grad`: a gradient that is written over it is not added to it."""
+
+MAIN_GRAD = "main_grad"
+"""The attribute of a parameter that fused kernels add to, in place of `.grad`."""
+
+NOT_IN_PLACE = ("a leaf Variable that requires grad", "a view of a leaf Variable")
+"""What torch says of a forward that writes into a leaf."""
+
+HINT = (
+    "Backward returns the gradient and autograd adds it to .grad. Look for is_leaf, isinstance(x, "
+    "nn.Parameter), .grad, main_grad, or something kept on the tensor that is stale once its values change."
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the training: a call at some values, and the gradient of an ordinary call there."""
+
+    base: Verified
+    said: str
+
+
+def as_leaves(base: Verified) -> Varied:
+    """Two steps of a training; once more with a `main_grad` where the module speaks of one."""
+    if not base.sample.subject.is_first_of_options:
+        return Varied()
+    steps = [Step(base, "in the first step"), *_second(base)]
+    training = _Training(base, with_main_grad=False)
+    found = training.run(steps)
+    if found is None and _speaks_of_main_grad(base):
+        training = _Training(base, with_main_grad=True)
+        found = training.run(steps)
+    if isinstance(found, RaisedError):
+        in_place = any(words in found.message for words in NOT_IN_PLACE)
+        if in_place or training.with_main_grad:  # a fused kernel of a package that may not be here
+            return Varied()
+        variant = Variant("GV414", training.when, HINT)
+        return Varied((variant.raised(base, found, "the call", serious=is_accident(found)),))
+    kept = [replace(f, case=base.sample.where) for f in outside_ctx(training.kept(), (), ())]
+    return Varied((*([] if found is None else [found]), *kept), Swept(calls=("parameters",)))
+
+
+def _second(base: Verified) -> list[Step]:
+    """The second step, at other values of the same shapes; none where they are not known."""
+    drawn = another_draw(base.sample)
+    if drawn is None or len(drawn) != len(base.sample.arguments):
+        return []
+    if not all(_alike(a, b) for a, b in zip(base.sample.arguments, drawn, strict=True)):
+        return []
+    problem = replace(base.sample.problem, arguments=drawn)
+    gradient = problem.pull_back(problem.primals, base.grad_outputs())
+    if isinstance(gradient, Raised):
+        return []
+    flat = base.inputs.flatten(gradient.value)
+    sample = replace(base.sample, arguments=drawn, problem=problem)
+    there = replace(base, sample=sample, gradient=flat)
+    return [Step(there, "in the second step, at other values")] if flat.isfinite().all() else []
+
+
+def _alike(one: Argument, other: Argument) -> bool:
+    if one.name != other.name or one.differentiable != other.differentiable:
+        return False
+    a, b = one.value, other.value
+    if not one.differentiable or not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return True
+    return a.shape == b.shape and a.dtype == b.dtype and a.layout is b.layout
+
+
+class _Training:
+    """The parameters, which live through all steps."""
+
+    def __init__(self, base: Verified, *, with_main_grad: bool) -> None:
+        self._base = base
+        self.with_main_grad = with_main_grad
+        self._parameters = [torch.nn.Parameter(p.detach().clone()) for p in base.sample.problem.primals]
+        for parameter in self._parameters:
+            parameter.grad = torch.full_like(parameter, ALREADY_THERE)
+            if with_main_grad:
+                setattr(parameter, MAIN_GRAD, torch.full_like(parameter, ALREADY_THERE))
+        self.when = "when the inputs are parameters with a .grad already there" + (
+            f" and a {MAIN_GRAD}" if with_main_grad else ""
+        )
+
+    def run(self, steps: Sequence[Step]) -> Finding | RaisedError | None:
+        """What is wrong in one of the steps, or what is raised there."""
+        for step in steps:
+            with torch.no_grad():
+                for parameter, value in zip(self._parameters, step.base.sample.problem.primals, strict=True):
+                    if not torch.equal(parameter, value):
+                        parameter.copy_(value)
+            before = self._totals()
+            result = self._step(step.base)
+            if isinstance(result, Raised):
+                return result.error
+            added: Gradients = tuple(a - b for a, b in zip(self._totals(), before, strict=True))
+            difference = step.base.difference(added)
+            if difference is not None:
+                return Variant("GV414", f"{self.when}, {step.said}", HINT).differs(step.base, difference)
+        return None
+
+    def kept(self) -> list[str]:
+        """Attributes that the calls left on the parameters."""
+        pairs = zip(self._base.names, self._parameters, strict=True)
+        return [f"{name}.{key}" for name, p in pairs for key in vars(p) if key != MAIN_GRAD]
+
+    def _totals(self) -> list[Tensor]:
+        """What `.grad` and `main_grad` of each parameter hold together, copied."""
+        totals = []
+        for parameter in self._parameters:
+            held = (parameter.grad, getattr(parameter, MAIN_GRAD, None))
+            dense = [t.to_dense() if t.layout is not torch.strided else t for t in held if t is not None]
+            totals.append(sum((t.detach() for t in dense), torch.zeros_like(parameter.detach())))
+        return totals
+
+    def _step(self, base: Verified) -> Returned[None] | Raised:
+        problem, arguments = base.sample.problem, base.sample.arguments
+        rest = iter(self._parameters)
+        passed: list[Any] = []
+        with torch.enable_grad():
+            for argument in arguments:
+                value = argument.value
+                if argument.differentiable:
+                    parameter = next(rest)
+                    value = parameter if argument.step is None else argument.moved(parameter.clone())
+                elif isinstance(value, Tensor):
+                    value = value.clone()
+                passed.append(value)
+        problem.counter.forward += 1
+        problem.counter.backward += 1
+        problem.random_states.replay()
+        with torch.enable_grad(), problem.around():
+            result = guard.call(problem.function, *arguments_of_call(arguments, passed))
+        if isinstance(result, Raised):
+            return result
+        returned = returned_tensors(result.value)
+        pairs = zip(problem.output_positions, base.grad_outputs(), strict=True)
+        connected = [(returned[p], g) for p, g in pairs if returned[p].requires_grad]
+        if not connected:
+            return Returned(None)
+        problem.random_states.replay_for_backward()
+        with problem.around():
+            done = guard.call(run_every_node, *map(list, zip(*connected, strict=True)), keep=False)
+        return done if isinstance(done, Raised) else Returned(None)
+
+
+def _speaks_of_main_grad(base: Verified) -> bool:
+    """Whether the file of the target has the word; so it is taken where it cannot be read."""
+    lines = linecache.getlines(base.sample.subject.target.file)
+    return not lines or any(MAIN_GRAD in line for line in lines)

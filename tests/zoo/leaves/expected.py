@@ -1,0 +1,35 @@
+"""What a verifier must answer here; the form of a row is that of ../general/expected.py."""
+
+KEPT = {"warnings": {"GV411"}}
+"""An input on ctx is no error."""
+
+RIGHT = {
+    "Fused": {**KEPT, "notes": {"GV203"}},
+    "FusedKernel": {**KEPT, "notes": {"GV203"}},
+    "ByHand": {**KEPT, "notes": {"GV203"}},
+    "CachedByVersion": {"notes": {"GV203", "GV816"}, "names": {"w._exp"}},
+    "CountsOnATensor": {"notes": {"GV816"}, "names": {"`TABLE`"}},
+    "InPlace": {},
+    "RefusesLeaves": {"notes": {"GV414"}},
+    "Lookup": {"notes": {"GV203"}},
+    "Dropped": {},
+    "Hooked": {},
+    "Layer": {**KEPT, "notes": {"GV203"}},
+}
+
+WRONG = {
+    "AddsTwice": KEPT,
+    "Overwrites": KEPT,
+    "MainGradAndReturned": {**KEPT, "names": {"main_grad"}},
+    "MainGradOverwritten": {**KEPT, "names": {"main_grad"}},
+    "ForParameters": {},
+    "CachedOnWeight": {"notes": {"GV816"}, "names": {"second step"}},
+    "LeafInput": {},
+    "tripled": {},
+    "Layer": {},
+}
+
+EXPECTED = {("right", name, "with spec"): {"status": "passed", **row} for name, row in RIGHT.items()} | {
+    ("wrong", name, "with spec"): {"status": "failed", "errors": {"GV414"}, **row}
+    for name, row in WRONG.items()
+}
