@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from gradverify.model import Finding, RaisedError
 from gradverify.verifier import guard
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import FirstOrder
-from gradverify.verifier.checks.wording import number
+from gradverify.verifier.checks.wording import listed_names, number
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import arguments_of_call
 from gradverify.verifier.numerics.calling import returned_tensors
@@ -33,6 +34,9 @@ DRAWS = 2
 
 MOST_SINGLES = 8
 """So many inputs get a tangent alone, which names the wrong one; after them only all together."""
+
+EVERY_SET = 4
+"""Of so many inputs every set gets tangents, once for each combination of options."""
 
 SAME_FACTOR = 1e-6
 """Ratios that agree to this share are one constant factor."""
@@ -68,7 +72,7 @@ def forward_mode(base: Verified, first: FirstOrder) -> Answer:
     gradients = None if first.result.uncovered else _gradients(base)
     if gradients is None:
         return NOT_RUN
-    for chosen in _subsets(len(base.names)):
+    for chosen in _subsets(len(base.names), every=base.sample.subject.is_first_of_options):
         answer = _along(base, chosen, gradients, first)
         if answer is not None:
             return answer
@@ -107,10 +111,13 @@ def _gradients(base: Verified) -> list[tuple[Tensor, Tensor]] | None:
     return pairs
 
 
-def _subsets(count: int) -> Iterator[frozenset[int]]:
-    """Which inputs have a tangent: each alone, then all."""
+def _subsets(count: int, *, every: bool) -> Iterator[frozenset[int]]:
+    """Which inputs have a tangent: each alone, `every` other set of few inputs, then all."""
     if count > 1:
         yield from (frozenset({i}) for i in range(min(count, MOST_SINGLES)))
+    if every and count <= EVERY_SET:
+        for size in range(2, count):
+            yield from map(frozenset, combinations(range(count), size))
     yield frozenset(range(count))
 
 
@@ -207,7 +214,7 @@ def _tolerance(base: Verified, pair: _Pair, first: FirstOrder) -> float:
 def _mismatch(base: Verified, chosen: frozenset[int], pairs: Sequence[_Pair], first: FirstOrder) -> Finding:
     name = base.names[min(chosen)] if len(chosen) == 1 else None
     worst = max(pairs, key=lambda p: min(torch.inf, abs(p.difference)))
-    where = f"in `{name}`" if name else "in all inputs at once"
+    where = f"in {_named(base, chosen)}"
     factor = _factor(pairs)
     times = f", {number(factor)} times as much" if factor is not None else ""
     return base.finding(
@@ -220,6 +227,14 @@ def _mismatch(base: Verified, chosen: frozenset[int], pairs: Sequence[_Pair], fi
         cause="constant-factor" if factor is not None else "",
         badness=abs(worst.difference) / max(_tolerance(base, worst, first), torch.finfo(torch.float64).tiny),
     )
+
+
+def _named(base: Verified, chosen: frozenset[int]) -> str:
+    """`x` and `w` alone, or all inputs."""
+    if 1 < len(chosen) == len(base.names):
+        return "all inputs"
+    names = listed_names([base.names[k] for k in sorted(chosen)])
+    return f"{names} alone" if len(chosen) > 1 else names
 
 
 def _factor(pairs: Sequence[_Pair]) -> float | None:
@@ -238,6 +253,6 @@ def _raised(base: Verified, error: RaisedError, chosen: frozenset[int]) -> Answe
     if is_refusal(error):
         return Answer("no", (refusal(base, CODE, "jvp", error),))
     name = base.names[min(chosen)] if len(chosen) == 1 else None
-    when = f"where `{name}` alone has a tangent" if name else "where all inputs have tangents"
+    when = f"where `{name}` alone has a tangent" if name else f"where {_named(base, chosen)} have tangents"
     found = Variant(CODE, when, HINT).raised(base, error, "jvp", serious=True)
     return wrong(replace(found, input=name))

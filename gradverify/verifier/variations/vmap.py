@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.model import Finding, Point
+from gradverify.model import Finding, Point, RaisedError, Severity
 from gradverify.verifier import guard
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.samples import arguments_at
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import listed_names
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import (
@@ -34,8 +35,16 @@ CODE = "GV502"
 BATCH = 3
 """Elements of the batch: not the size of a dimension that two would often be."""
 
+LARGEST_BATCH = 8
+"""Elements of a batch that is as long as another dimension."""
+
 MOST_ALONE = 4
 """So many tensors are left out of the batch in turn."""
+
+GENERATED = (
+    "torch generates this rule (generate_vmap_rule): it says nothing of backward. "
+    "A rule of its own is judged."
+)
 
 HINT = (
     "vmap(info, in_dims, *args) gets the batched arguments with the place of the batch dimension of each "
@@ -43,15 +52,36 @@ HINT = (
 )
 
 
+class VmapInfo(NamedTuple):
+    """What torch gives to a rule as `info`."""
+
+    batch_size: int
+    randomness: str
+
+
+FIRST, LAST = "first", "last"
+
+
 @dataclass(frozen=True)
 class _Batching:
-    """Where the batch dimension of each argument lies."""
+    """Where the batch dimension of each tensor argument lies."""
 
     said: str
-    last: bool = False
-    """Behind the other dimensions, else before them."""
-    left_out: int | None = None
-    """Position of a tensor argument that all elements share."""
+    dims: tuple[tuple[int, str | None], ...]
+    """By position among the arguments: before the other dimensions, behind them, or None for a tensor that
+    all elements share."""
+
+    @property
+    def left_out(self) -> int | None:
+        """Position of the tensor argument that all elements share."""
+        return next((place for place, where in self.dims if where is None), None)
+
+    def dim_of(self, place: int, element: object) -> int | None:
+        """The batch dimension of an argument, None where it has none."""
+        where = dict(self.dims).get(place)
+        if where is None or not isinstance(element, Tensor):
+            return None
+        return element.dim() if where == LAST else 0
 
 
 @dataclass(frozen=True)
@@ -85,44 +115,104 @@ def batched(base: Verified) -> Answer:
 
 
 def _held_against_loops(base: Verified, draws: Sequence[tuple[Argument, ...]], *, own_rule: bool) -> Answer:
-    """Batch after batch; the first that is wrong is reported, and the first that is refused."""
-    refused: list[Finding] = []
-    answered = False
-    for batching in _batchings(base.sample):
-        elements = _elements(base.sample, draws, batching)
-        if elements is None or (not own_rule and _is_miscounted(elements, batching)):
-            continue
-        result = _vmapped(elements, batching)
-        if isinstance(result, Raised):
-            if own_rule and is_accident(result.error):
-                return wrong(Variant(CODE, batching.said, HINT).raised(base, result.error, "vmap"))
-            refused.append(refusal(base, CODE, f"vmap {batching.said}", result.error))
-            continue
-        finding = _compared(elements, batching, *result.value)
-        if finding is not None:
-            return wrong(finding)
-        answered = True
-    if not answered and not refused:
-        return NOT_RUN
-    return Answer("yes" if answered else "no", tuple(refused[:1]))
+    """Batch after batch; the first that is wrong is reported, and the first that is refused.
 
-
-def _is_miscounted(elements: Sequence[_Element], batching: _Batching) -> bool:
-    """Whether torch's generated rule may be wrong here, and not the Function.
-
-    Of an output that no batched input reaches, that rule adds up the grad_outputs of all elements and then
-    counts the sum once for each element (torch 2.13).
+    A rule that torch generates fails nothing: what it gives is torch's.
     """
-    values = torch.stack([e.base.values for e in elements])
-    blocks = elements[0].base.sample.problem.outputs.blocks
-    parts = (values[:, block.start : block.stop] for block in blocks)
-    return batching.left_out is not None and any(bool((part == part[:1]).all()) for part in parts)
+    notes: list[Finding] = []
+    answered = False
+    known: dict[int | None, list[_Element] | None] = {}
+    for batching in _batchings(base.sample, mixed=own_rule and base.sample.subject.is_first_of_options):
+        shared = batching.left_out
+        if shared not in known:
+            known[shared] = _elements(base.sample, draws, shared)
+        elements = known[shared]
+        if elements is None:
+            continue
+        finding = _judged(elements, batching, own_rule=own_rule)
+        if finding is not None and finding.severity is Severity.ERROR:
+            return wrong(finding)
+        notes += [] if finding is None else [finding]
+        answered = answered or finding is None
+    if not answered and not notes:
+        return NOT_RUN
+    return Answer("yes" if answered else "no", tuple(notes[:1]))
 
 
-def _draws(sample: Sample) -> list[tuple[Argument, ...]] | None:
+def _judged(elements: Sequence[_Element], batching: _Batching, *, own_rule: bool) -> Finding | None:
+    """An error where a rule is wrong; a note where it refuses, or torch's own is wrong."""
+    base = elements[0].base
+    result = _vmapped(elements, batching)
+    if isinstance(result, Raised):
+        if own_rule and is_accident(result.error):
+            return Variant(CODE, batching.said, HINT).raised(base, result.error, "vmap")
+        hidden = _wrong_where_sizes_agree(base.sample, batching, result.error) if own_rule else None
+        return hidden or refusal(base, CODE, f"vmap {batching.said}", result.error)
+    finding = _compared(elements, batching, *result.value)
+    if own_rule:
+        return finding or _of_the_rule_itself(elements, batching)
+    return finding and replace(finding, severity=Severity.NOTE, hint=GENERATED)
+
+
+def _wrong_where_sizes_agree(sample: Sample, batching: _Batching, error: RaisedError) -> Finding | None:
+    """The finding where a rule that shapes stop gives wrong values once the batch is as long as a dimension.
+
+    A batch dimension taken for another one is an exception at most sizes, and a wrong result at those.
+    """
+    sizes = dict.fromkeys(n for place, _ in batching.dims for n in sample.arguments[place].value.shape)
+    for count in (n for n in sizes if 1 < n <= LARGEST_BATCH and n != BATCH and not error.deliberate):
+        draws = _draws(sample, count)
+        elements = None if draws is None else _elements(sample, draws, batching.left_out)
+        result = None if elements is None else _vmapped(elements, batching)
+        if elements is not None and isinstance(result, Returned):
+            finding = _compared(elements, batching, *result.value)
+            if finding is not None:
+                return replace(finding, message=f"{finding.message} (a batch of {count})")
+    return None
+
+
+def _of_the_rule_itself(elements: Sequence[_Element], batching: _Batching) -> Finding | None:
+    """The finding where a Function's rule gives other results than an ordinary call of it."""
+    base = elements[0].base
+    function_class = base.sample.subject.function_class
+    if function_class is None:
+        return None
+    values, in_dims = _stacked(elements, batching, [e.base.sample.problem.primals for e in elements])
+    base.sample.problem.counter.forward += 1
+    base.sample.problem.random_states.replay()
+    info = VmapInfo(len(elements), "error")
+    with torch.no_grad():
+        result = guard.call(function_class.vmap, info, in_dims, *values)
+    if isinstance(result, Raised):
+        return None
+    taken = guard.call(_with_batch_first, result.value, len(elements), base.sample.problem.output_positions)
+    if isinstance(taken, Raised):
+        said = f"the vmap rule, called {batching.said}, does not return (outputs, out_dims)"
+        return base.finding(CODE, said, hint=HINT, raised=taken.error)
+    for number, element in enumerate(elements):
+        said = f"for element {number} where the vmap rule is called {batching.said}"
+        moved = Variant(CODE, said, HINT).forward(element.base, [o[number] for o in taken.value])
+        if moved is not None:
+            return moved
+    return None
+
+
+def _with_batch_first(result: Any, count: int, positions: Sequence[int]) -> Tensors:  # noqa: ANN401
+    """The outputs of a rule with their batch dimension first; those without one repeated."""
+    outputs, dims = result
+    several = returned_tensors(outputs)
+    out_dims = dims if isinstance(dims, tuple | list) else [dims] * len(several)
+    moved = [
+        t.expand(count, *t.shape) if d is None else t.movedim(d, 0)
+        for t, d in zip(several, out_dims, strict=True)
+    ]
+    return tuple(moved[p] for p in positions)
+
+
+def _draws(sample: Sample, count: int = BATCH) -> list[tuple[Argument, ...]] | None:
     """The arguments of each element: as many draws of the same case, alike but for the values of tensors."""
     draws = [sample.arguments]
-    for further in range(1, BATCH):
+    for further in range(1, count):
         drawn = arguments_at(sample.subject, sample.case, Point.TYPICAL, sample.draw + further)
         if isinstance(drawn, Raised) or len(drawn) != len(sample.arguments):
             return None
@@ -142,24 +232,36 @@ def _alike(one: Argument, other: Argument) -> bool:
     return not isinstance(one.value, Tensor) and not isinstance(other.value, Tensor)
 
 
-def _batchings(sample: Sample) -> Iterator[_Batching]:
+def _batchings(sample: Sample, *, mixed: bool) -> Iterator[_Batching]:
+    """All over one dimension, each left out; `mixed`: also beside the last one, and over different ones."""
     places = [p for p, a in enumerate(sample.arguments) if isinstance(a.value, Tensor)]
-    yield _Batching("over the first dimension")
-    if any(sample.arguments[p].value.dim() for p in places):
-        yield _Batching("over the last dimension", last=True)
-    if len(places) > 1:
+    names = {p: sample.arguments[p].name for p in places}
+    has_dims = any(sample.arguments[p].value.dim() for p in places)
+    yield _Batching("over the first dimension", tuple((p, FIRST) for p in places))
+    if has_dims:
+        yield _Batching("over the last dimension", tuple((p, LAST) for p in places))
+    if len(places) < 2:
+        return
+    for where in (FIRST, LAST)[: 1 + (mixed and has_dims)]:
+        others = "" if where == FIRST else ", the others over the last dimension"
         for place in places[:MOST_ALONE]:
-            name = sample.arguments[place].name
-            yield _Batching(f"with `{name}` not batched (in_dims None)", left_out=place)
+            said = f"with `{names[place]}` not batched (in_dims None){others}"
+            yield _Batching(said, tuple((p, None if p == place else where) for p in places))
+    for first in (0, 1) if mixed and has_dims else ():
+        dims = tuple((p, FIRST if k % 2 == first else LAST) for k, p in enumerate(places))
+        said = " and ".join(
+            f"over the {one} dimension of {listed_names([names[p] for p, where in dims if where == one])}"
+            for one in (FIRST, LAST)
+        )
+        yield _Batching(said, dims)
 
 
 def _elements(
-    sample: Sample, draws: Sequence[tuple[Argument, ...]], batching: _Batching
+    sample: Sample, draws: Sequence[tuple[Argument, ...]], shared: int | None
 ) -> list[_Element] | None:
-    """An ordinary call for each element; None where one of them raises or has other shapes."""
+    """An ordinary call for each element, which share an argument; None where one raises or is not finite."""
     elements = []
     for number, drawn in enumerate(draws):
-        shared = batching.left_out
         arguments = tuple(draws[0][p] if p == shared else a for p, a in enumerate(drawn))
         problem = replace(sample.problem, arguments=arguments)
         if isinstance(problem.evaluate(problem.primals), Raised):
@@ -236,12 +338,11 @@ def _stacked(
             a.moved(next(own).clone()) if a.differentiable else a.value
             for a, own in zip(alike, rest, strict=True)
         ]
-        first = parts[0]
-        if isinstance(first, Tensor) and place != batching.left_out:
-            in_dims.append(first.dim() if batching.last else 0)
-            values.append(torch.stack(parts, dim=in_dims[-1] or 0))
+        first, dim = parts[0], batching.dim_of(place, parts[0])
+        in_dims.append(dim)
+        if dim is not None:
+            values.append(torch.stack(parts, dim=dim))
         else:
-            in_dims.append(None)
             values.append(first.clone() if isinstance(first, Tensor) else first)
     return values, tuple(in_dims)
 
@@ -261,7 +362,8 @@ def _compared(
     expected = [tuple(g.shape) for g in base.grad_outputs()]
     got = [tuple(o.shape) for o in outputs]
     if got != [(len(elements), *shape) for shape in expected]:
-        said = f"vmap {batching.said} gives results of shape {got}, for a batch of 3 where one has {expected}"
+        of = f"for a batch of {len(elements)} where one has {expected}"
+        said = f"vmap {batching.said} gives results of shape {got}, {of}"
         return base.finding(CODE, said, hint=HINT)
     shared = _input_of(base.sample, batching.left_out)
     own = frozenset(range(len(base.names))) - {shared}

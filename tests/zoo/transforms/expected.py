@@ -2,7 +2,7 @@
 
 RIGHT = [
     "Product", "SinCos", "MatMul", "Weighted", "Threshold", "Rotate", "Whitened", "Dropout", "Gather",
-    "swish", "Gate",
+    "swish", "Affine",
 ]  # fmt: skip
 
 WRONG = {
@@ -17,6 +17,9 @@ WRONG = {
     "SumsTheBatch": ("GV502", "first dimension"),
     "DetachesUnderVmap": ("GV502", "gradient of `x`"),
     "NoneInDims": ("GV502", "`x` not batched"),
+    "OneDimForBoth": ("GV502", "first dimension of `x` and over the last dimension of `w`"),
+    "UnbatchedIsFirst": ("GV502", "`w` not batched"),
+    "TwoOfThree": ("GV501", "`x` and `w` alone"),
     "Fallback": ("GV505", "`x`"),
 }
 """Codes, then words that the findings must contain."""
@@ -28,6 +31,10 @@ EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT
 EXPECTED |= {
     ("right", "OnlyFirst", "with spec"): {"status": "passed", "notes": {"GV502"}},
     ("right", "JvpRefuses", "with spec"): {"status": "passed", "notes": {"GV501"}},
+    # What torch's own rule gives or refuses fails nothing.
+    ("right", "Gate", "with spec"): {"status": "passed", "notes": {"GV502"}},
+    ("right", "GeneratedForData", "with spec"): {"status": "passed", "notes": {"GV502"}},
+    ("right", "OneDimension", "with spec"): {"status": "passed", "notes": {"GV502"}},
     ("right", "Counting", "with spec"): {"status": "passed", "notes": {"GV502"}},
     # Wrong under torch.compile alone, which is asked for by name.
     ("wrong", "Traced", "with spec"): {"status": "passed"},
@@ -47,6 +54,8 @@ CAPABILITIES = {
         "JvpRefuses": table("no", "no", "no"),
         "Counting": table("no", "no", "yes"),
         "Gate": table("no", "yes", "yes"),
+        "OneDimension": table("no", "yes", "yes"),
+        "Affine": table("yes", "yes", "yes"),
         "Gather": table("yes", "yes", "yes"),
         "swish": table("yes", "not-run", "not-run"),
     },

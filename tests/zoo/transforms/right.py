@@ -301,3 +301,82 @@ class Gather(Function):
 def swish(x):
     """A callable: torch derives its forward mode."""
     return x * torch.sigmoid(x)
+
+
+class OneDimension(Function):
+    """Its vmap rule takes one batch dimension for all inputs, and says so of others."""
+
+    @staticmethod
+    def forward(x, w):
+        return x * w
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w, g * x
+
+    @staticmethod
+    def vmap(info, in_dims, x, w):
+        if None in in_dims or in_dims[0] != in_dims[1]:
+            raise NotImplementedError("both inputs must be batched over the same dimension")
+        return OneDimension.apply(x, w), in_dims[0]
+
+
+class Affine(Function):
+    """Tangents that are undefined are left out."""
+
+    @staticmethod
+    def forward(x, w, b):
+        return x * w + b
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, w, _ = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, w)
+        ctx.save_for_forward(x, w)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return (None, None, None) if g is None else (g * w, g * x, g)
+
+    @staticmethod
+    def jvp(ctx, dx, dw, db):
+        x, w = ctx.saved_tensors
+        parts = [None if dx is None else dx * w, None if dw is None else x * dw, db]
+        known = [p for p in parts if p is not None]
+        return sum(known[1:], known[0])
+
+    @staticmethod
+    def vmap(info, in_dims, *inputs):
+        batched = [
+            t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0)
+            for t, d in zip(inputs, in_dims, strict=True)
+        ]
+        return Affine.apply(*batched), 0
+
+
+class GeneratedForData(Function):
+    """torch's rule is asked for where forward writes into what may not be batched."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, w):
+        y = torch.zeros_like(x)
+        y += x * w
+        return y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w, g * x

@@ -235,3 +235,80 @@ class DropsTangents(Product, Function):
     @staticmethod
     def jvp(ctx, dx, dw):
         return None
+
+
+def times_rule(rule):
+    """A product of two tensors with a vmap rule, wrong for some in_dims."""
+
+    class Times(Function):
+        @staticmethod
+        def forward(x, w):
+            return x * w
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, w = ctx.saved_tensors
+            return g * w, g * x
+
+        @staticmethod
+        def vmap(info, in_dims, x, w):
+            return rule(Times, info.batch_size, in_dims, x, w)
+
+    return Times
+
+
+def _one_dim_for_both(function, count, in_dims, x, w):
+    if None in in_dims:
+        x, w = (
+            t.expand(count, *t.shape) if d is None else t.movedim(d, 0)
+            for t, d in zip((x, w), in_dims, strict=True)
+        )
+        return function.apply(x, w), 0
+    return function.apply(x, w), in_dims[0]
+
+
+def _unbatched_is_first(function, count, in_dims, x, w):
+    if in_dims[1] is None:
+        return function.apply(x, w.expand_as(x)), 0
+    x = x.expand(count, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
+    return function.apply(x, w.movedim(in_dims[1], 0)), 0
+
+
+class OneDimForBoth(times_rule(_one_dim_for_both)):
+    """The batch dimension of the first input is taken for that of the second."""
+
+
+class UnbatchedIsFirst(times_rule(_unbatched_is_first)):
+    """Where the second input is not batched, the first is taken to be batched over its first dimension."""
+
+
+class TwoOfThree(Function):
+    """The derivative is right for each tangent alone and for all, not for the first two."""
+
+    @staticmethod
+    def forward(x, w, b):
+        return x * w + b
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, w, _ = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, w)
+        ctx.save_for_forward(x, w)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return (None, None, None) if g is None else (g * w, g * x, g)
+
+    @staticmethod
+    def jvp(ctx, dx, dw, db):
+        x, w = ctx.saved_tensors
+        if db is None and dx is not None:
+            return dx * w
+        parts = [p for p in (dx is not None and dx * w, dw is not None and x * dw, db) if p is not None]
+        return sum(p for p in parts if isinstance(p, torch.Tensor))
