@@ -88,16 +88,18 @@ def _run_second_order(sample: Sample, results: Results) -> CheckResult:
 
 
 def _run_second_order_afar(sample: Sample, results: Results) -> CheckResult:
-    """The second order at the ends of a declared range: a branch of the double backward may begin there.
+    """The second order at declared special values and at the ends of a declared range.
 
-    Only gross errors: at the ends formulas saturate and cancel, and their last digits mean nothing.
+    A branch of the double backward may begin there. Only gross errors: at the ends formulas saturate and
+    cancel, and their last digits mean nothing.
     """
-    declared = sample.point is Point.WIDE and is_declared(sample.point, sample.draw)
+    declared = sample.point in {Point.WIDE, Point.SPECIAL} and is_declared(sample.point, sample.draw)
     measurable = results.first.verified and not stops_judgement(results.contract)
     if not declared or not measurable or sample.subject.settings.engine is Engine.TORCH:
         return CheckResult(outcome=Outcome.NOT_RUN)
     found = second_order(sample, results.first)
-    gross = tuple(f for f in found.findings if is_gross(f))
+    finite_alone = sample.point is Point.WIDE
+    gross = tuple(f for f in found.findings if is_gross(f, finite_alone=finite_alone))
     return CheckResult(gross, outcome_of(gross) if gross else Outcome.NOT_RUN, not_judged=found.not_judged)
 
 

@@ -25,6 +25,8 @@ MODULES = [
     ("together", "wrong"),
     ("leaves", "right"),
     ("leaves", "wrong"),
+    ("special", "right"),
+    ("special", "wrong"),
     ("recomputed", "right"),
     ("recomputed", "wrong"),
     ("contract", "right"),

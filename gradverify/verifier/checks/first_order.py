@@ -32,6 +32,7 @@ from gradverify.verifier.numerics.directional_derivative import slopes_along
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
 from gradverify.verifier.numerics.noise import own_noise
+from gradverify.verifier.numerics.problem import Problem
 from gradverify.verifier.numerics.proof import Certificate, certify, damping_of
 from gradverify.verifier.numerics.remeasure import SAME
 from gradverify.verifier.numerics.sampling import Sampler
@@ -164,23 +165,29 @@ def seen_from_afar(sample: Sample, comparison: Comparison, measured: NumericalJa
     return replace(comparison, wrong=wrong)
 
 
-def where_differentiable(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
+def where_differentiable(
+    sample: Sample, comparison: Comparison, measured: NumericalJacobian, problem: Problem | None = None
+) -> Comparison:
     """At special points, where values tie or vanish, only rows that have a derivative can be wrong.
 
     NaN is no gradient where forward's slopes are finite from every side. An output whose slopes are not gives
-    the gradients of all others infinite terms, which zeros make NaN.
+    the gradients of all others infinite terms, which zeros make NaN. `problem` is the map that was measured,
+    if it is not forward.
     """
     accused = comparison.wrong | comparison.nonfinite
     if sample.point is not Point.SPECIAL or not accused.any():
         return comparison
-    slopes = slopes_along(sample.problem, measured, sample.case.seed)
-    rows = slopes.linear[:, None]
+    slopes = slopes_along(problem or sample.problem, measured, sample.case.seed)
+    rows, kinks = slopes.linear[:, None], measured.kink > 0
     # Beyond both one-sided slopes, a value at a kink is wrong whatever happens in other directions.
-    kept = rows | (measured.kink > 0)
+    kept = rows | kinks
+    nonfinite = comparison.nonfinite & slopes.finite.all()
+    if problem is not None:  # of a derivative of backward that is finite from every side, as at a kink
+        nonfinite &= rows & ~kinks.any(dim=0) & kept.any(dim=1).all()
     return replace(
         comparison,
         wrong=comparison.wrong & kept,
-        nonfinite=comparison.nonfinite & slopes.finite.all(),
+        nonfinite=nonfinite,
         covered=comparison.covered & (kept | ~accused),
     )
 

@@ -15,6 +15,7 @@ from gradverify.verifier.checks.first_order import (
     backward_raised,
     measured_first_order,
     smallest_visible_error,
+    where_differentiable,
 )
 from gradverify.verifier.checks.graph_cuts import Cuts, graph_cuts
 from gradverify.verifier.checks.jacobians import judged_jacobians
@@ -103,6 +104,9 @@ def second_order(
             everything = {(i, "second order"): nothing for i in range(len(sample.problem.primals))}
             return CheckResult((), Outcome.INCONCLUSIVE, everything)
         case Judged():
+            judged = replace(
+                judged, comparison=where_differentiable(sample, judged.comparison, judged.measured, second)
+            )
             result = compare_second_order(sample, second, judged, first)
             settled = settled_second_order(sample, composite, second, judged, result.uncovered)
             result = replace(result, uncovered=settled)
@@ -161,12 +165,17 @@ def _of_kernels(result: CheckResult) -> CheckResult:
     return replace(result, findings=findings, outcome=outcome, uncovered={})
 
 
-def is_gross(finding: Finding) -> bool:
-    """Whether a second derivative is cut, or off by more than a share of it that no rounding makes."""
+def is_gross(finding: Finding, *, finite_alone: bool) -> bool:
+    """Whether a second derivative is cut, or off by more than a share of it that no rounding makes.
+
+    One that is not finite is, unless `finite_alone`: at large values it may have overflown.
+    """
     if finding.severity is not Severity.ERROR or finding.code not in {"GV201", "GV202"}:
         return False
-    if finding.entries is None or not is_finite(finding.entries):
+    if finding.entries is None:
         return False
+    if not is_finite(finding.entries):
+        return not finite_alone
     return any(abs(e.actual - e.expected) > GROSS * abs(e.expected) for e in finding.entries.worst)
 
 

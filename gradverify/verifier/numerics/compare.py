@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
-from gradverify.verifier.numerics.tolerance import EPSILON, KINK_ROOM, UNDERFLOW, Tolerance, is_known
+from gradverify.verifier.numerics.tolerance import EPSILON, UNDERFLOW, Tolerance, is_known
 
 COVERED = 1e-4
 """An entry is covered when an error of this share of its own size, or of its block's, would have shown."""
@@ -89,8 +89,9 @@ def compare(
     difference = (analytical - numerical).abs()
     finite = analytical.isfinite()
     known = measured.error.isfinite()
-    allowed = tolerance.allowed(numerical, inputs)
-    room = torch.where(at_kink, KINK_ROOM * measured.kink, torch.zeros_like(bound))
+    # At a kink what lies between the one-sided slopes is right, or beyond by no more than their errors.
+    room = measured.kink
+    allowed = tolerance.allowed(numerical.abs() + room, inputs)
     rounding = finest_rounding(outputs)[:, None]
     # Where an output of low precision is constant, numbers of the size of one may have swallowed a change.
     swallowed = measured.flat & (rounding > EPSILON) & (difference <= UNSEEN * rounding / measured.scale)
@@ -106,7 +107,7 @@ def compare(
     return Comparison(
         analytical=analytical,
         numerical=numerical,
-        bound=torch.where(known, bound, torch.inf),
+        bound=torch.where(known, bound + room, torch.inf),
         wrong=conflict & (difference > allowed + room),
         imprecise=conflict & (difference <= allowed + room),
         nonfinite=nonfinite,

@@ -101,7 +101,7 @@ def refine(
     if nearer is not None:  # seen from nearer, it may lie beside the kink
         kink &= ~(nearer[1] & (SAFETY * errors[-1] < 0.1 * fine.half_jump))
     jump = _is_jump(coarse, fine, noise) & (error > UNTRUSTED * value.abs()) | _is_cusp(coarse, fine, noise)
-    error = torch.where(kink, noise / fine.step, torch.where(jump, torch.inf, error))
+    error = torch.where(kink, noise / fine.step + _bent(coarse, fine), torch.where(jump, torch.inf, error))
     negligible, shares = QUIET * sampler.typical, (large.step / scales, first.step / scales, 1.0, 1.0)
     quiet = error.isinf() & _hardly_moves((large, first, coarse, fine), shares, negligible)
     return Refined(
@@ -230,6 +230,15 @@ def _is_kink(coarse: Samples, fine: Samples, own: Tensor) -> Tensor:
     middle = ((fine.left + fine.right) - (coarse.left + coarse.right)).abs() / 2
     steady = middle <= 0.3 * fine.half_jump + visible
     return stable & steady & (fine.half_jump > visible) & fine.half_jump.isfinite()
+
+
+def _bent(coarse: Samples, fine: Samples) -> Tensor:
+    """How far the one-sided slopes at the finer step may still be off because the pieces are curved.
+
+    That error is proportional to the step, so the slopes at both steps tell it.
+    """
+    off = torch.maximum((fine.left - coarse.left).abs(), (fine.right - coarse.right).abs())
+    return off * fine.step / (coarse.step - fine.step)
 
 
 def _is_jump(coarse: Samples, fine: Samples, floor: Tensor) -> Tensor:

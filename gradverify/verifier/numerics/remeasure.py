@@ -41,8 +41,11 @@ DIRECTIONS = 256
 """Random directions at most. The cone in which the first two of four random scores are the largest was missed
 by 128 of them once in 40 times."""
 
-ROOM = 0.1
-"""Share of the range of slopes, and of the claim, by which a claim may lie outside: pieces are curved."""
+NEARER = 0.25
+"""Share of that distance at which the slope is measured again: what has changed tells how curved it is."""
+
+CURVED = 0.1
+"""Slopes that differ by more than this share of them are of different pieces, not of a curved one."""
 
 
 def remeasure(
@@ -117,20 +120,28 @@ def explained_by_other_pieces(
         together = kinked[rows].any(dim=0).nonzero().flatten()
         unit = measured.scale[together].min().item()
         generator = torch.Generator().manual_seed(column)
-        lowest = torch.full_like(measured.centre, torch.inf)
-        highest = -lowest
+        rounding = SAFETY * sampler.own / (STEP * unit)
+        lowest = measured.value[:, column] - measured.kink[:, column]
+        highest = measured.value[:, column] + measured.kink[:, column]
         for _ in range(DIRECTIONS):
-            beside = sampler.x.clone()
-            way = torch.randn(len(together), generator=generator, dtype=torch.float64)
-            beside[together] += BESIDE * unit * way
-            slope = _slope(sampler, beside, column, STEP * unit)
-            lowest = torch.minimum(lowest, slope.nan_to_num(torch.inf, torch.inf, torch.inf))
-            highest = torch.maximum(highest, slope.nan_to_num(-torch.inf, -torch.inf, -torch.inf))
-            room = ROOM * torch.maximum(highest - lowest, claim.abs())
-            result[:, column] = rows & (claim >= lowest - room) & (claim <= highest + room)
+            way = BESIDE * unit * torch.randn(len(together), generator=generator, dtype=torch.float64)
+            far = _slope_beside(sampler, together, way, column, STEP * unit)
+            near = _slope_beside(sampler, together, NEARER * way, column, STEP * unit)
+            bent = (far - near).abs()
+            room = rounding + torch.where(bent <= CURVED * near.abs(), SAFETY * bent, 0.0)
+            lowest = torch.minimum(lowest, (near - room).nan_to_num(torch.inf, torch.inf, torch.inf))
+            highest = torch.maximum(highest, (near + room).nan_to_num(-torch.inf, -torch.inf, -torch.inf))
+            result[:, column] = rows & (claim >= lowest) & (claim <= highest)
             if torch.equal(result[:, column], rows):
                 break
     return result
+
+
+def _slope_beside(sampler: Sampler, together: Tensor, way: Tensor, column: int, step: float) -> Tensor:
+    """The slope along a coordinate at a point beside x, to which some coordinates have moved."""
+    beside = sampler.x.clone()
+    beside[together] += way
+    return _slope(sampler, beside, column, step)
 
 
 def _slope(sampler: Sampler, x: Tensor, column: int, step: float) -> Tensor:

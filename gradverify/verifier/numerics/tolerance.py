@@ -26,9 +26,6 @@ ROUNDINGS = 4 * EPSILON
 UNDERFLOW = torch.finfo(torch.float64).tiny / EPSILON
 """Differences below this (1e-292) may be what denormal numbers are rounded by."""
 
-KINK_ROOM = 1.2
-"""A gradient at a kink is accepted within this many half-differences of the one-sided slopes."""
-
 KNOWN = 0.1
 """Share of a derivative, or of what is claimed of it, up to which its error may go: beyond, the measurement
 has no digits."""
