@@ -23,6 +23,7 @@ from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.compare import SINGLE
 from gradverify.verifier.numerics.flat import Block, Layout
+from gradverify.verifier.numerics.operations import short_format
 from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.numerics.round_off import gradient_noise
 from gradverify.verifier.numerics.tolerance import EPSILON, KNOWN, SAFETY
@@ -214,10 +215,18 @@ def _exact(outputs: Layout, u: Tensor) -> Tensor:
 
 
 def _wrong_when_scaled(
-    sample: Sample, u: Tensor, of_u: Tensor, masks: Sequence[Tensor], of_rows: Sequence[Tensor]
+    sample: Sample,
+    u: Tensor,
+    of_u: Tensor,
+    masks: Sequence[Tensor],
+    of_rows: Sequence[Tensor],
+    inside: torch.dtype | None = None,
 ) -> Finding | None:
-    """A grad_output times a power of two, as a whole and row by row."""
-    bits = _bits(sample, u, of_u)
+    """A grad_output times a power of two, as a whole and row by row.
+
+    `inside` is a shorter format that its numbers have to stay normal in, where one is known.
+    """
+    bits = _bits(sample, u, of_u, inside)
     asked = _scaled(bits, u, masks)
     found = _gradients(sample, [one.whole for one in asked]) if bits else None
     if found is None:
@@ -229,8 +238,12 @@ def _wrong_when_scaled(
             continue
         wrong = _confirmed(sample, one)
         smaller = (_scaled(b, u, masks)[number_of] for b in range(bits - STEP_BITS, 0, -STEP_BITS))
-        if wrong is not None and not _sets_in_gradually(sample, smaller, parts):
-            return wrong
+        if wrong is None or _sets_in_gradually(sample, smaller, parts):
+            continue
+        short = short_format(sample.problem) if inside is None else ""
+        if short and getattr(torch, short).is_floating_point:
+            return _wrong_when_scaled(sample, u, of_u, masks, of_rows, getattr(torch, short))
+        return wrong
     return None
 
 
@@ -264,13 +277,14 @@ def _sets_in_gradually(sample: Sample, smaller: Iterable[Combination], parts: Se
     return False
 
 
-def _bits(sample: Sample, u: Tensor, gradient: Tensor) -> int:
+def _bits(sample: Sample, u: Tensor, gradient: Tensor, inside: torch.dtype | None) -> int:
     """The power of two by which a grad_output may be scaled: it and the gradient stay normal numbers."""
     sizes = torch.cat([u.abs(), gradient.abs()])
     sizes = sizes[sizes > EPSILON * sizes.max()]
     room = math.inf
-    for block in (*sample.inputs.blocks, *sample.problem.outputs.blocks):
-        info = torch.finfo(block.dtype)
+    blocks = (*sample.inputs.blocks, *sample.problem.outputs.blocks)
+    for dtype in {block.dtype for block in blocks} | ({inside} if inside is not None else set()):
+        info = torch.finfo(dtype)
         up = math.log2(info.max) - math.log2(sizes.max().item())
         down = math.log2(sizes.min().item()) - math.log2(info.tiny)
         room = min(room, up, down)

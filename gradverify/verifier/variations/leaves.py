@@ -22,7 +22,7 @@ from gradverify.verifier.checks.samples import another_draw
 from gradverify.verifier.engine import run_every_node
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
-from gradverify.verifier.numerics.calling import Gradients, returned_tensors
+from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.state_outside import outside_ctx
 from gradverify.verifier.variations.call import is_accident
 from gradverify.verifier.variations.variation import Variant, Varied
@@ -30,6 +30,9 @@ from gradverify.verifier.variations.verified import Verified
 
 ALREADY_THERE = 0.5
 """What `.grad` holds before, and `main_grad`: a gradient that is written over it is not added to it."""
+
+ROUNDINGS = 4.0
+"""Roundings, relative to the sum, of a gradient that is added to what is there."""
 
 MAIN_GRAD = "main_grad"
 """The attribute of a parameter that fused kernels add to, in place of `.grad`."""
@@ -97,6 +100,12 @@ def _alike(one: Argument, other: Argument) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and a.layout is b.layout
 
 
+def _added(before: Tensor, after: Tensor, wanted: Tensor) -> Tensor:
+    """What was added to a gradient; what is wanted, where that is all but the rounding of the sum."""
+    rounding = ROUNDINGS * torch.finfo(before.dtype).eps * (before.abs() + wanted.abs())
+    return torch.where((after - (before + wanted)).abs() <= rounding, wanted, after - before)
+
+
 class _Training:
     """The parameters, which live through all steps."""
 
@@ -123,7 +132,8 @@ class _Training:
             result = self._step(step.base)
             if isinstance(result, Raised):
                 return result.error
-            added: Gradients = tuple(a - b for a, b in zip(self._totals(), before, strict=True))
+            wanted = step.base.inputs.unflatten(step.base.gradient)
+            added = tuple(map(_added, before, self._totals(), wanted))
             difference = step.base.difference(added)
             if difference is not None:
                 return Variant("GV414", f"{self.when}, {step.said}", HINT).differs(step.base, difference)

@@ -9,6 +9,7 @@ RIGHT = {
     "ByHand": {**KEPT, "notes": {"GV203"}},
     "CachedByVersion": {"notes": {"GV203", "GV816"}, "names": {"w._exp"}},
     "CountsOnATensor": {"notes": {"GV816"}, "names": {"`TABLE`"}},
+    "Tiny": {},
     "InPlace": {},
     "RefusesLeaves": {"notes": {"GV414"}},
     "Lookup": {"notes": {"GV203"}},

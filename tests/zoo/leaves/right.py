@@ -101,6 +101,19 @@ class CountsOnATensor(Function):
         return g * 3
 
 
+class Tiny(Function):
+    """Gradients far below what lies in .grad already: their sum rounds them away."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 1e-30
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 1e-30
+
+
 class InPlace(Function):
     """Writes into its input, which torch refuses for a leaf."""
 
