@@ -108,6 +108,8 @@ class CaseVerified:
     swept: Swept = field(default_factory=Swept)
     not_judged: int = 0
     """Entries whose difference the rounding of the target's own operations explains."""
+    applied: tuple[tuple[str, str], ...] = ()
+    """(file, qualified name) of the Functions that its calls apply, in forward or in the double backward."""
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ class Target:
     parameters: tuple[Parameter, ...] = ()
     compiled: tuple[str, ...] = ()
     """Functions of compiled extensions that its source calls: `_C.gelu_backward`."""
+    unreached: bool = False
+    """No name of the module leads to it: it is defined while a function runs, as by a factory."""
 
     @property
     def id(self) -> str:

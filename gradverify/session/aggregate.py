@@ -137,6 +137,11 @@ class TargetState:
         known = {case.id for case in self.plan.cases}
         return [c for c in self.verified if c.case_id in known]
 
+    @property
+    def applied(self) -> frozenset[tuple[str, str]]:
+        """(file, qualified name) of the Functions that its calls have applied."""
+        return frozenset(one for c in self.verified for one in c.applied)
+
     def leave_out(self, what: str) -> None:
         """Note what was planned and did not run, in words: never silently."""
         self.plan = replace(self.plan, left_out=(*self.plan.left_out, what))

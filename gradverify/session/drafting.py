@@ -63,7 +63,7 @@ def draft_spec(request: Request, progress: Progress, *, afresh: bool) -> Draft:
         spec = None if afresh else module.spec
         text = spec.path.read_text("utf-8") if spec is not None else ""
         free = _as_discovered(session.planned) if afresh else [p for p in session.planned if p.plan is None]
-        planned = [p for p in free if not is_mentioned(text, p.target.name)]
+        planned = [p for p in free if not (p.target.unreached or is_mentioned(text, p.target.name))]
         entries = []
         for number, one in enumerate(planned, start=1):
             progress.verifying(one.target.id, number, len(planned), "")

@@ -50,7 +50,7 @@ class NoInputs:
 
 
 def plan_targets(module: Module, request: Request) -> list[Planned]:
-    """The selected targets of a module in source order.
+    """The selected targets of a module in source order, those that no name leads to at the end.
 
     Raises `UsageError` for a name or a case that does not exist.
     """
@@ -61,7 +61,8 @@ def plan_targets(module: Module, request: Request) -> list[Planned]:
         offered = tuple(module.bound.values()) if selection.of_spec else module.targets
         for target in select_named(offered, selection.name, module.shown_path):
             planned[target.name] = _plan(module, target, selection.case, request)
-    return sorted(planned.values(), key=lambda p: (p.target.line, p.target.name))
+    # What no name leads to comes last: the others may apply it.
+    return sorted(planned.values(), key=lambda p: (p.target.unreached, p.target.line, p.target.name))
 
 
 def seed_of(request: Request, spec: SpecFile | None) -> int:
@@ -77,6 +78,8 @@ def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
 
     Raises `WorkerError`.
     """
+    if planned.target.unreached:
+        return NoInputs(_unreached(planned.target))
     if not request.infer:
         return NoInputs(Finding("GV001", rule("GV001").severity, NOT_INFERRED))
     found = deduce_inputs(planned, request)
@@ -249,6 +252,17 @@ def _effort(case_filter: str, request: Request) -> Effort:
     """Whoever names a case wants that one, and not the base case alone."""
     effort = request.settings.effort
     return Effort.NORMAL if case_filter and effort is Effort.QUICK else effort
+
+
+def _unreached(target: Target) -> Finding:
+    entry = f"functions: {{{target.name}: {{skip: the reason}}}}"
+    return Finding(
+        "GV001",
+        rule("GV001").severity,
+        "no name of the module leads to it: it is defined while a function runs",
+        hint=f"Bind the class or its `apply` to a name of the module, or verify what applies it: name that "
+        f"in a spec. A spec leaves it out with {entry}.",
+    )
 
 
 def _no_inputs(planned: Planned, attempts: tuple[Attempt, ...]) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
@@ -22,6 +22,7 @@ from gradverify.model import (
     Verdict,
 )
 from gradverify.rules import CHECK_FAMILIES
+from gradverify.session.applied import verified_elsewhere
 from gradverify.session.binding import bind_module
 from gradverify.session.choosing import Chosen, choose
 from gradverify.session.modules import Module, collect_module, module_at
@@ -102,7 +103,9 @@ def check(request: Request, progress: Progress | None = None, chosen: Chosen | N
             with contextlib.closing(in_order(session)) as verdicts:
                 for verdict in verdicts:
                     judged.append(verdict)
-                    if sum(one.report.status in NOT_VERIFIED for one in judged) == request.stop_after:
+                    elsewhere = verified_elsewhere(session.planned, judged)
+                    open_ones = [one for one in judged if one.report.target.id not in elsewhere]
+                    if sum(one.report.status in NOT_VERIFIED for one in open_ones) == request.stop_after:
                         break
         except KeyboardInterrupt:
             if not judged:
@@ -187,6 +190,8 @@ def _not_reached(planned: Planned, stopped_by: str) -> TargetReport:
 def report_of(session: Session, judged: Sequence[Judged]) -> Report:
     """The report on a run whose first targets were judged; the others were not reached."""
     left_out = session.planned[len(judged) :]
+    elsewhere = verified_elsewhere(session.planned, judged)
+    judged = [one for one in judged if one.report.target.id not in elsewhere]
     reports = [
         *(one.report for one in judged),
         *(_not_reached(planned, session.request.stopped_by) for planned in left_out),
@@ -197,7 +202,7 @@ def report_of(session: Session, judged: Sequence[Judged]) -> Report:
         settings=replace(session.request.settings, seed=_seed(session)),
         targets=tuple(reports),
         errors=errors,
-        modules=module_reports(session),
+        modules=module_reports(session, elsewhere),
         gradverify_version=__version__,
         torch_version=next((m.torch_version for m in session.modules if m.torch_version), ""),
         exit_code=exit_code(reports, user_errors=bool(errors), bugs=bool(bugs)),
@@ -209,20 +214,29 @@ def report_of(session: Session, judged: Sequence[Judged]) -> Report:
     )
 
 
-def module_reports(session: Session) -> tuple[ModuleReport, ...]:
-    """What was looked at, for the words around the verdicts: modules, then folders without any."""
+def module_reports(
+    session: Session, elsewhere: Mapping[str, PassedOver] | None = None
+) -> tuple[ModuleReport, ...]:
+    """What was looked at, for the words around the verdicts: modules, then folders without any.
+
+    `elsewhere` are targets by their id that have no verdict of their own.
+    """
     folders = (ModuleReport(folder, 0) for folder in session.empty_folders)
-    return (*(_module_report(m) for m in session.modules if m.error is None), *folders)
+    known = [m for m in session.modules if m.error is None]
+    return (*(_module_report(m, elsewhere or {}) for m in known), *folders)
 
 
-def _module_report(module: Module) -> ModuleReport:
+def _module_report(module: Module, elsewhere: Mapping[str, PassedOver]) -> ModuleReport:
     if module.deselected:
         return ModuleReport(module.shown_path, 0, module.deselected)
     spec = module.spec.shown_path if module.spec is not None else ""
-    unnamed = tuple(PassedOver(t.name, t.line, f"not named in {spec}") for t in module.unnamed)
-    taken = len(module.targets) - len(unnamed)
+    unnamed = tuple(
+        PassedOver(t.name, t.line, f"not named in {spec}") for t in module.unnamed if t.id not in elsewhere
+    )
+    taken = len(module.targets) - len(module.unnamed)
+    passed_over = (*module.passed_over, *(elsewhere[t.id] for t in module.targets if t.id in elsewhere))
     return ModuleReport(
-        module.shown_path, taken, (*module.passed_over, *unnamed), spec, len(unnamed), module.without
+        module.shown_path, taken, (*passed_over, *unnamed), spec, len(unnamed), module.without
     )
 
 

@@ -46,6 +46,8 @@ class Judged:
     report: TargetReport
     bug: str = ""
     """The traceback of gradverify's own failure, empty where it had none."""
+    applied: frozenset[tuple[str, str]] = frozenset()
+    """(file, qualified name) of the Functions that its calls have applied."""
 
 
 def timed_verification(planned: Planned, request: Request, progress: TargetProgress) -> Judged:
@@ -101,7 +103,7 @@ def _verified(
     progress.at("looking for smaller inputs" if report.status is Verdict.FAILED else "")
     report = shrunk(report, planned, state, request)
     reported = (_with_declared_shapes(finding, planned, plan.cases) for finding in report.findings)
-    return Judged(replace(report, findings=tuple(reported)))
+    return Judged(replace(report, findings=tuple(reported)), applied=state.applied)
 
 
 def _run(

@@ -39,7 +39,8 @@ from gradverify.spec.sweep import Rows, Sweep, factors_of
 from gradverify.spec.translate import function_complaints
 
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
-_KEY = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?:@[\w.-]+)?")
+_KEY = re.compile(r"[^\W\d]\w*(?:\.(?:[^\W\d]\w*|<locals>))*(?:@[\w.-]+)?")
+"""`Name`, `Name@variant`, or the qualified name of what is defined in a function: `make.<locals>.Name`."""
 
 
 @dataclass(frozen=True)

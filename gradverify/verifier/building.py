@@ -55,6 +55,8 @@ class Live:
     """The dtype in which it is called from the start: who asks says that there is no float64 path."""
     worlds: Worlds | Program | None = None
     """Where it runs on several ranks."""
+    has_unreached: bool = False
+    """Its module defines Functions that no name of it leads to."""
 
 
 def build_subject(

@@ -41,6 +41,8 @@ class CaseState:
     swept: Swept = field(default_factory=Swept)
     judged: dict[tuple[int, str], bool] = field(default_factory=dict)
     """By (output position, input name): whether some entry, if there is any, was judged at some point."""
+    applied: set[tuple[str, str]] = field(default_factory=set)
+    """(file, qualified name) of the Functions that its calls apply."""
     interpreted_before: int = field(default_factory=interpreted)
 
     def add(self, family: Family, result: CheckResult) -> None:
@@ -117,4 +119,5 @@ class CaseState:
             unjudged=tuple(pair for pair, judged in self.judged.items() if not judged),
             remarks=tuple(self.remarks),
             swept=replace(self.swept, interpreted=interpreted() > self.interpreted_before),
+            applied=tuple(sorted(self.applied)),
         )

@@ -101,6 +101,7 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
             yield from asked.reported(_refused(sample, state))
             break
         yield from asked.reported(_judged(asked, sample, state))
+        state.applied |= asked.applied(sample)
         subject = replace(subject, short=asked.live.kept.short)
         asked.live.kept.note(Place(planned, point, draw), state.last or sample)
     yield from asked.reported(state.never_judged())

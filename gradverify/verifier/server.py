@@ -101,6 +101,8 @@ class Server:
         self._kept = Kept()
         self._has_device = False
         """The module has set a default device."""
+        self._has_unreached = False
+        """The module defines Functions that no name of it leads to."""
         self._worlds: Worlds | None = None
         self._surroundings = AS_LOADED
         self._functions = Surroundings((), ())
@@ -194,6 +196,7 @@ class Server:
         self._on_import = AS_LOADED.replaced()
         self._surroundings, self._functions = Surroundings.take(), Surroundings.of_functions(self._module)
         targets, passed_over = discover(self._module, request.shown_path)
+        self._has_unreached = any(t.unreached for t in targets)
         return Collected(targets, passed_over, tuple(map(_said, imported.failed_packages)))
 
     def _bind(self, request: Bind) -> Iterator[Event]:
@@ -241,7 +244,7 @@ class Server:
         self._worlds = worlds_of(self._worlds, self._module, request)
         if self._worlds is not None:
             named |= {path: OnEachRank(path) for case in plan.cases for path in paths_of(case)}
-        return Live(value, named, own, worlds=self._worlds)
+        return Live(value, named, own, worlds=self._worlds, has_unreached=self._has_unreached)
 
     def _set_device(self, device: str) -> None:
         """Where a module has set a default device, its code has the one that it is verified on."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from gradverify.events import CaseStarted, CaseVerified, Event, Found, Verify
 from gradverify.model import Case, Engine, Finding, Point, Severity, TargetKind
 from gradverify.rules import Family
@@ -20,8 +22,10 @@ from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject
 from gradverify.verifier.collect.discover import is_old_style
 from gradverify.verifier.collect.operators import operator_of
+from gradverify.verifier.collect.unreached import applied_functions
 from gradverify.verifier.devices import exact_arithmetic
-from gradverify.verifier.guard import default_dtype
+from gradverify.verifier.guard import Raised, default_dtype
+from gradverify.verifier.numerics.problem import VjpProblem
 
 Judge = Callable[[Sample | NoSample, CaseState], Iterable[Finding]]
 """Judges a sample, adds to the state of its case, and says what is wrong."""
@@ -40,6 +44,8 @@ class Verification:
     """Some case has one."""
     lacks_gradient: bool = False
     """Some case has none, and was not verified."""
+    traced: set[tuple[tuple[str, object], ...]] = field(default_factory=set)
+    """Combinations of options of which it is known which Functions they apply."""
     is_old_style: bool = False
     """A method of the Function lacked `@staticmethod` before any of them was called."""
 
@@ -103,6 +109,25 @@ class Verification:
         built = self.build(case)
         sample = None if isinstance(built, Finding) else prepare(*built, Point.TYPICAL, 0)
         return sample if isinstance(sample, Sample) else None
+
+    def applied(self, sample: Sample) -> set[tuple[str, str]]:
+        """Which Functions a target applies: (file, qualified name), at one sample for all options alike.
+
+        A Function applies others only in its double backward, which nobody else may reach either.
+        """
+        subject, options = sample.subject, sample.case.options
+        alone = subject.function_class is not None and not self.live.has_unreached
+        if alone or subject.across is not None or options in self.traced:
+            return set()
+        self.traced.add(options)
+        outputs = sample.problem.outputs
+        cotangents = outputs.unflatten(torch.ones(outputs.size, dtype=torch.float64))
+        graph = VjpProblem(sample.problem, cotangents).graph((*sample.problem.primals, *cotangents))
+        if isinstance(graph, Raised):
+            graph = sample.problem.graph(sample.problem.primals)
+        if isinstance(graph, Raised):
+            return set()
+        return applied_functions((*graph.value.outputs, *graph.value.behind))
 
     def reported(self, findings: Iterable[Finding]) -> Iterator[Event]:
         """Those findings that are asked for, as events."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -20,23 +20,53 @@ from gradverify.verifier.collect.operators import (
     parameters_of_schema,
 )
 from gradverify.verifier.collect.registered import line_of_operator, registered_operators
+from gradverify.verifier.collect.unreached import unreached
 
 
 def discover(module: ModuleType, shown_path: str) -> tuple[tuple[Target, ...], tuple[PassedOver, ...]]:
     """What a module defines itself, in source order, and what was looked at but not taken."""
     targets, passed_over = registered_operators(module, shown_path)
-    seen: set[int] = set()
-    for name, value in list(vars(module).items()):
-        if not isinstance(value, type) or id(value) in seen or not _is_function_class(value):
-            continue
-        seen.add(id(value))
+    reached: set[str] = set()
+    for name, value in _named_functions(module).items():
         line = line_of(value)
         reason = _reason_to_pass_over(value, module)
+        reached.add(value.__qualname__)
         if reason:
             passed_over.append(PassedOver(name, line if value.__module__ == module.__name__ else 0, reason))
         else:
             targets.append(describe_target(value, name, name, shown_path))
+    targets += unreached(module, shown_path, reached)
     return tuple(sorted(targets, key=lambda t: (t.line, t.name))), tuple(sorted(passed_over, key=_by_line))
+
+
+def _named_functions(module: ModuleType) -> dict[str, type[Function]]:
+    """The Functions that names of a module lead to, each once: by its own name before one of its `apply`.
+
+    Those of other modules count only where a name holds the class itself.
+    """
+    found: dict[int, tuple[str, type[Function]]] = {}
+    applied: list[tuple[str, type[Function]]] = []
+    for name, value in _names_within(module, module.__name__):
+        behind = target_behind(value)
+        if not isinstance(behind, type) or not _is_function_class(behind):
+            continue
+        if behind is value:
+            found.setdefault(id(behind), (name, behind))
+        elif behind.__module__ == module.__name__:
+            applied.append((name, behind))
+    for name, behind in applied:
+        found.setdefault(id(behind), (name, behind))
+    return dict(found.values())
+
+
+def _names_within(owner: Any, module: str, prefix: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """The names of a module with what they hold, then those within its own classes, as `Layer.Inner`."""
+    values = {n: v.__func__ if isinstance(v, staticmethod) else v for n, v in vars(owner).items()}
+    yield from ((prefix + name, value) for name, value in values.items())
+    for name, value in values.items():
+        is_own = isinstance(value, type) and value.__module__ == module
+        if is_own and value.__qualname__ == prefix + name:
+            yield from _names_within(value, module, f"{prefix}{name}.")
 
 
 def describe_target(

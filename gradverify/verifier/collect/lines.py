@@ -63,22 +63,23 @@ def _codes_of(defined: type) -> Iterator[CodeType]:
 def _classes_of(source: str) -> dict[str, tuple[tuple[int, int], ...]]:
     """First and last lines of every class statement, by qualified name, in source order."""
     found: dict[str, tuple[tuple[int, int], ...]] = {}
-    for name, node in _classes_within(ast.parse(source).body, ""):
+    for name, node in classes_within(ast.parse(source).body):
         first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
         found[name] = (*found.get(name, ()), (first, node.end_lineno or node.lineno))
     return found
 
 
-def _classes_within(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.ClassDef]]:
+def classes_within(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.ClassDef]]:
+    """Every class statement with its qualified name, in source order."""
     for node in body:
         if isinstance(node, ast.ClassDef):
             yield prefix + node.name, node
-            yield from _classes_within(node.body, f"{prefix}{node.name}.")
+            yield from classes_within(node.body, f"{prefix}{node.name}.")
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _classes_within(node.body, f"{prefix}{node.name}.<locals>.")
+            yield from classes_within(node.body, f"{prefix}{node.name}.<locals>.")
         else:
-            yield from _classes_within(
+            yield from classes_within(
                 [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)], prefix
             )
             for handler in getattr(node, "handlers", ()):
-                yield from _classes_within(handler.body, prefix)
+                yield from classes_within(handler.body, prefix)
