@@ -15,11 +15,29 @@ from gradverify.model import Nested, RaisedError
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import FACTORS, looks_real
 from gradverify.verifier.infer.known import Known
+from gradverify.verifier.infer.ranks import reranked
+from gradverify.verifier.infer.search import Solution, on_one_line, search
 from gradverify.verifier.infer.state import Argument, Kind, State
-from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, Ran, attempt
+from gradverify.verifier.infer.sweep import other_choices
+from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, Ran, attempt, works
 
 MOST_NAMED = 4
-"""Other strings or numbers of one parameter that its source names."""
+"""Other numbers of one parameter that its source names; of strings, all are tried."""
+
+MOST_ASKED = 40
+"""Calls of a search for inputs at which forward takes an option's value that it refuses at those found."""
+
+FURTHER_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
+"""Sizes to try for such a value: each of the first numbers of entries, and even ones."""
+
+FURTHER_RANKS = (3, 4, 5, 1, 2)
+"""Dimensions to try for it, the likeliest first: of sequences, of images, of volumes."""
+
+ANOTHER_RANK = 0.1
+"""What a further one of these costs a state of the search, beside what the repairs of errors cost."""
+
+REFUSING = frozenset({"NotImplementedError"})
+"""What authors raise for a value that they do not support, whatever the other inputs are."""
 
 ROOM = (6, 9, 12, 16)
 """Sizes to try where a number that the source names asks for more entries, as of coefficients."""
@@ -51,6 +69,11 @@ class _Choice:
     def is_guessed(self) -> bool:
         """Whether it is an invented number."""
         return self.argument.guess.is_invented_number
+
+    @property
+    def closed(self) -> tuple[Nested, ...]:
+        """The other values of an option that has few: the source names them, or there are but two."""
+        return (not self.value,) if isinstance(self.value, bool) else self.named
 
     @property
     def named(self) -> tuple[Nested, ...]:
@@ -90,6 +113,15 @@ def _choices(known: Known, state: State) -> Iterator[tuple[int, _Choice]]:
             yield place, _Choice(argument, known.facts(argument.name), default)
 
 
+def _options(known: Known, state: State) -> Iterator[tuple[int, _Choice, list[Nested]]]:
+    """Every literal, and the values of an option that no case has."""
+    for place, argument in enumerate(state.arguments):
+        if argument.guess.kind is Kind.LITERAL:
+            default = known.caller.defaults.get(argument.name, ...)
+            choice = _Choice(argument, known.facts(argument.name), default)
+            yield place, choice, [v for v in choice.closed if v not in argument.guess.choices]
+
+
 def with_other_values(known: Known, state: State) -> State:
     """The same with a second value for the parameters that are left to a default, where forward takes one."""
     caller, varied = known.caller, 0
@@ -99,8 +131,11 @@ def with_other_values(known: Known, state: State) -> State:
             continue
         if choice.is_guessed:
             state = _roomier(caller, state, place, named)
+        for value in choice.closed:
+            state = _accepting(caller, state, place, value)
         # Each string or number of the source names a path of its own; of other numbers one is enough.
-        taken = tuple(islice((v for v in named if is_taken(caller, state, place, v)), MOST_NAMED))
+        most = None if isinstance(choice.value, str) else MOST_NAMED
+        taken = tuple(islice((v for v in named if is_taken(caller, state, place, v)), most))
         others: Iterator[Nested] = iter(())
         if choice.is_default and not taken:
             others = choice.others()
@@ -136,19 +171,61 @@ def _roomier(caller: Caller, state: State, place: int, named: tuple[Nested, ...]
     return next(fit, state)
 
 
-def never_otherwise(known: Known, state: State) -> Iterator[tuple[str, str]]:
-    """(parameter, sentence) of each default with another value that gives what is not finite.
+def _accepting(caller: Caller, state: State, place: int, value: Nested) -> State:
+    """The same, or at another rank or size where forward takes a further value of an option as well.
 
-    As a logarithm of negative inputs: they are no valid ones for it, which is no reason to pass over it.
+    Every value that it takes by now it must take there.
     """
-    for place, choice in _choices(known, state):
-        name, default = choice.argument.name, choice.value
-        for other in (*choice.named, *islice(choice.others(), 1)) if choice.is_default else ():
+    refused = attempt(caller, with_choices(state, place, (value,)))
+    if not isinstance(refused, RaisedError) or _is_invalid(refused, value):
+        return state
+    for tried in _further(caller, state, place, value):
+        others = all(isinstance(attempt(caller, one), Ran) for one in other_choices(tried))
+        if others and works(caller, tried) and is_taken(caller, tried, place, value):
+            return tried
+    return state
+
+
+def _further(caller: Caller, state: State, place: int, value: Nested) -> Iterator[State]:
+    """States of other ranks and sizes: what errors say of them, each size in turn, all sizes alike."""
+    chosen, first = (
+        with_choices(state, place, (value,)),
+        next((a for a in state.arguments if a.is_real), None),
+    )
+    alike = [
+        k for k, a in enumerate(state.arguments) if first and a.is_real and len(a.dims) == len(first.dims)
+    ]
+    deeper = filter(None, (reranked(chosen, alike, rank) for rank in FURTHER_RANKS))
+    begun = [chosen, *(s.dearer(ANOTHER_RANK * k) for k, s in enumerate(deeper, start=1))]
+    found = search(caller, begun, [a.name for a in state.arguments], MOST_ASKED)
+    if isinstance(found, Solution) and found.state.arguments[place].guess.choices == (value,):
+        yield with_choices(found.state, place, state.arguments[place].guess.choices)
+    yield from (state.at({symbol: size}) for symbol in state.symbols() for size in FURTHER_SIZES)
+    yield from (state.at(dict.fromkeys(state.symbols(), size)) for size in FURTHER_SIZES)
+
+
+def _is_invalid(error: RaisedError, value: Nested) -> bool:
+    """Whether an author refuses a value whatever the other inputs are: one without support, a number."""
+    return error.deliberate and (error.type in REFUSING or not isinstance(value, bool | str))
+
+
+def unverified_values(known: Known, state: State) -> Iterator[tuple[str, str, bool]]:
+    """(parameter, sentence, whether it leaves the target open) of each value of an option that no case has.
+
+    Where forward raises, or gives what is not finite, as a logarithm of negative inputs, it may be valid at
+    other inputs, which is no reason to pass over it.
+    """
+    for place, choice, missing in _options(known, state):
+        name, cases = choice.argument.name, choice.argument.guess.choices
+        for other in missing or (islice(choice.others(), 1) if choice.is_default and len(cases) == 1 else ()):
             ran = attempt(known.caller, with_choices(state, place, (other,)))
-            if isinstance(ran, Ran) and not ran.finite:
+            only = f"`{name}` is {' or '.join(map(repr, cases))} in every case"
+            if isinstance(ran, RaisedError) and other in missing:
+                said = f"with {other!r}, forward raises {on_one_line(ran)}"
+                yield name, f"{only}: {said}", not _is_invalid(ran, other)
+            elif isinstance(ran, Ran) and not ran.finite:
                 said = f"with {other!r}, what forward gives at these inputs is not finite"
-                yield name, f"`{name}` is {default!r} in every case: {said}"
-                break
+                yield name, f"{only}: {said}", choice.is_default
 
 
 def with_valid_choices(caller: Caller, state: State, sizes: Iterable[Mapping[int, int]]) -> State:

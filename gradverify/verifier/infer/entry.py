@@ -16,7 +16,7 @@ from gradverify.deduced import (
     DeducedTensor,
 )
 from gradverify.model import Doubt, Target, TargetKind
-from gradverify.verifier.infer.choices import never_otherwise, with_other_values, with_valid_choices
+from gradverify.verifier.infer.choices import unverified_values, with_other_values, with_valid_choices
 from gradverify.verifier.infer.constants import Remark, with_constants
 from gradverify.verifier.infer.extents import with_windows, without_unread
 from gradverify.verifier.infer.facts import Facts
@@ -67,6 +67,8 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
         *((name, said) for name, said, tensor in nothing if not tensor),
     ]
     remarks += [(name, f"`{name}` is a tensor in every case, never None") for name in paired]
+    left = list(unverified_values(known, state))
+    remarks += [(name, said) for name, said, is_open in left if not is_open]
     written = _Written(state, _size_names(state, known.evidence.facts), optional)
     reshaped = (
         [Doubt(found.reshaped, f"the shape of `{found.reshaped}`", of_shape=True)] if found.reshaped else []
@@ -83,7 +85,7 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
             *reshaped,
         ),
         remarks=tuple(remarks),
-        never=(*never_otherwise(known, state), *((name, said) for name, said, tensor in nothing if tensor)),
+        never=tuple((name, said) for name, said, is_open in (*left, *nothing) if is_open),
         tries=found.tries,
     )
 

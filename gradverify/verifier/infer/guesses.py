@@ -213,7 +213,8 @@ def _scalars(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> It
         yield from _several((-1, 1, 0), base + 0.1)
     yield from _integers(base + (0.5 if Habit.INT in habits or "int" in kinds else 1.8))
     flags = base + (0.3 if Habit.FLAG in habits else 0.6 if "flag" in kinds else 2.0)
-    yield Guess(Kind.LITERAL, flags, (True, False), found=False)
+    # Of a mode both values are meant, whoever passes it.
+    yield Guess(Kind.LITERAL, flags, (True, False), found=Habit.TRAINING in habits)
     if Habit.AXES in habits:
         yield from _several(((1,), (0, 1)), base + 0.1)
     if facts.unpacked and not tensor:

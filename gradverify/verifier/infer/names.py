@@ -28,6 +28,7 @@ class Habit(Enum):
         r"|normali[sz]e|average|size_average|reduce|causal|symmetric|signed|narrow|verbose|inverse|transpose"
         r"|adjoint|periodic|hard|debug|deterministic|preserve_rng_state|unpack_data|train)$"
     )
+    TRAINING = r"^(is_)?train(ing)?$"
     INT = (
         r"^(k|n|m|dim|axis|step|steps|stride|padding|pad|groups|dilation|order|degree|bits|levels|size|length"
         r"|max_iter|iterations|maxiter|n_iter|count|depth|ndim|p|seed|chunks?|blank|blank_idx|kernel_size"

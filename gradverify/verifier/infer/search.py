@@ -167,7 +167,7 @@ class _Search:
             if isinstance(result, RaisedError):
                 missing = lacking(result, self.caller.device)
                 if len(self.attempts) < KEPT_ATTEMPTS:
-                    self.attempts.append(Attempt(state.described(), _answer(result), missing))
+                    self.attempts.append(Attempt(state.described(), on_one_line(result), missing))
                 if missing and self.tries >= MOST_LACKING and all(a.missing for a in self.attempts):
                     break
                 self.push(repairs(state, result, self.further))
@@ -215,7 +215,7 @@ class _Search:
         self.push(_alternatives(tried.state, ran, self.parameters))
 
 
-def _answer(error: RaisedError) -> str:
+def on_one_line(error: RaisedError) -> str:
     """An exception on one line."""
     line = next(iter(error.message.strip().splitlines()), "")
     said = f"{error.type}: {line[:120]}" if line else error.type

@@ -85,7 +85,8 @@ class Sweeping:
         one that forward refuses.
         """
         sizes: dict[int, tuple[int, ...]] = {s: (state.values[s],) for s in state.symbols()}
-        swept, others = 0, [s for s in other_choices(state) if self.runs(s)]
+        swept, choices = 0, [(s, few) for s, few in _further_choices(state) if self.runs(s)]
+        others, few = [s for s, _ in choices], [few for _, few in choices]
         for symbol in sorted(sizes, key=lambda s: state.values[s]):
             if swept == MOST_SWEPT or self.ran.jacobian * 2**swept > MOST_ENTRIES:
                 break
@@ -93,9 +94,10 @@ class Sweeping:
             wider = [{**sizes, symbol: (own, size)} for size in _second_of(sizes, own)]
             if wider and self._is_too_large([state, *others], _new_rows(wider[0], symbol)):
                 continue  # another size would cost a choice that only gives more entries
-            # A size that every choice runs at, or else the first ones do: the others are left out.
+            # A size that every choice runs at, or else the first ones do, and those of an option with few
+            # values: the others are left out.
             for kept in range(len(others), -1, -1):
-                those = [state, *others[:kept]]
+                those = [state, *others[:kept], *itertools.compress(others[kept:], few[kept:])]
                 found = next((w for w in wider if self.all_run(those, _new_rows(w, symbol))), None)
                 if found is not None:
                     sizes, swept = found, swept + 1
@@ -129,8 +131,16 @@ def _second_of(sizes: Sizes, own: int) -> list[int]:
 
 def other_choices(state: State) -> list[State]:
     """The same with each further choice of a literal in turn."""
+    return [changed for changed, _ in _further_choices(state)]
+
+
+def _further_choices(state: State) -> list[tuple[State, bool]]:
+    """(the same with a further choice, whether it is one of an option that has few values)."""
     return [
-        state.with_argument(place, replace(a, guess=replace(a.guess, choices=(choice,))))
+        (
+            state.with_argument(place, replace(a, guess=replace(a.guess, choices=(choice,)))),
+            isinstance(choice, bool | str),
+        )
         for place, a in enumerate(state.arguments)
         if a.guess.kind is Kind.LITERAL
         for choice in a.guess.choices[1:]

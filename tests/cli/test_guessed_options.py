@@ -1,0 +1,46 @@
+"""Values of options without a spec: each is verified at inputs that it accepts, or named."""
+
+import json
+
+import pytest
+
+
+def checked(place, file):
+    ran = place("options")("check", file, "--format", "json")
+    return {t["name"]: t for t in json.loads(ran.out)["targets"]}
+
+
+@pytest.fixture(scope="module")
+def wrong(place):
+    return checked(place, "wrong.py")
+
+
+@pytest.fixture(scope="module")
+def right(place):
+    return checked(place, "right.py")
+
+
+@pytest.mark.parametrize("name", ["DropOverTime", "Grouped", "Symmetric", "SeventhMode", "Mode"])
+def test_a_value_that_needs_other_inputs_is_verified_at_those(wrong, name):
+    assert wrong[name]["status"] == "failed"
+
+
+def test_a_number_that_needs_another_rank_does_not_pass(wrong):
+    assert wrong["AlongThird"]["status"] == "inconclusive"
+
+
+def test_a_value_that_no_inputs_suit_is_named_with_what_it_raises(wrong):
+    assert wrong["Unknown"]["status"] == "inconclusive"
+    (message,) = (f["message"] for f in wrong["Unknown"]["findings"] if f["code"] == "GV109")
+    assert "`fancy` is False in every case: with True, forward raises KeyError" in message
+
+
+def test_a_right_function_passes(right):
+    assert {t["status"] for t in right.values()} == {"passed"}
+
+
+def test_a_refused_value_is_a_note(right):
+    notes = {name: [f["message"] for f in t["findings"] if f["code"] == "GV107"] for name, t in right.items()}
+    assert "with True, forward raises NotImplementedError: fused: not yet" in notes["Fused"][0]
+    assert "forward raises ValueError" in notes["Share"][0]
+    assert not notes["Channels"] + notes["Mode"]
