@@ -26,7 +26,7 @@ from gradverify.model import (
 )
 from gradverify.verifier.guard import Raised, Returned, call
 from gradverify.verifier.inputs.of_ranks import OfRanks
-from gradverify.verifier.inputs.tensors import build_tensor, held_of, is_differentiable, step_of
+from gradverify.verifier.inputs.tensors import build_tensor, held_of, is_differentiable, step_of, stream
 
 SHOWN_ELEMENTS = 16
 """Tensors up to this many elements are printed in full."""
@@ -129,7 +129,8 @@ def _built(
             yield Argument(i.name, OfRanks(i.by_rank) if i.by_rank else i.value)
         case ObjectInput():
             found = live[i.path]
-            yield Argument(i.name, found if i.init is None else _made(found, i.init, case.seed, device))
+            seed = stream(case.seed, i.name)
+            yield Argument(i.name, found if i.init is None else _made(found, i.init, seed, device))
         case ConcatInput():
             yield _concatenated(i, [build_tensor(p, case.seed, point, draw, device, live) for p in i.parts])
         case ListInput():

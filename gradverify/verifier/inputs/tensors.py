@@ -61,7 +61,7 @@ def build_tensor(
     """
     dtype: torch.dtype = getattr(torch, spec.dtype)
     if spec.make:
-        generator = torch.Generator(device=device).manual_seed((seed + 7919 * draw) % 2**63)
+        generator = torch.Generator(device=device).manual_seed(stream(seed, spec.name, draw))
         made = (live or {})[spec.make](generator, torch.device(device), dtype, tuple(spec.shape))
         return _checked(made, spec)
     if spec.value is not None:
@@ -70,6 +70,11 @@ def build_tensor(
     if spec.structure and _is_floating(dtype):
         drawn = place(spec.structure, drawn)
     return drawn.to(device)
+
+
+def stream(seed: int, name: str, draw: int = 0) -> int:
+    """The seed of what user code draws for an input: another one for each case, input and draw."""
+    return random.Random(f"{seed}/{name}/made/{draw}").getrandbits(63)
 
 
 def is_differentiable(spec: TensorInput, value: Tensor | None = None) -> bool:
