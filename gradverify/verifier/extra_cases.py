@@ -20,7 +20,7 @@ from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.precision.beside import wrong_natively
 from gradverify.verifier.checks.result import CheckResult, outcome_of
-from gradverify.verifier.checks.subject import Native, NoSample, Sample
+from gradverify.verifier.checks.subject import NoSample, Sample
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.checks.unlisted import at_unlisted
 from gradverify.verifier.doubt.inferred_inputs import guarded_at_unlisted
@@ -39,8 +39,7 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
         if asked.is_verified if asked.request.inferred else asked.has_no_error:
             judge = partial(_unlisted_sizes, open_sized=case in plan.open_sized)
             yield from asked.noted(asked.ask(case, judge), case)
-    brief = any(isinstance(p, Native) and p.brief for p in asked.live.kept.precision.values())
-    if asked.is_verified and asked.wants("GV408") and not brief:
+    if asked.is_verified and asked.wants("GV408"):
         yield from asked.noted(_overlapping_cases(asked), plan.cases[0])
     if asked.is_verified and asked.wants("GV101"):
         for beyond in plan.beyond:

@@ -23,8 +23,8 @@ ONLY_NATIVE = (
     "second order, transforms and the reference in float64 were not judged: there is no float64 path"
 )
 BRIEF = (
-    "; a call is long, so repeated and overlapping calls, further layouts and requires_grad sets were left "
-    "out (--effort thorough runs them)"
+    "; a call launches many interpreted programs, so further layouts and requires_grad sets were left out "
+    "(--effort thorough runs them)"
 )
 
 NOT_RUN = CheckResult(outcome=Outcome.NOT_RUN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import Any
 
 from torch import nn
@@ -47,7 +47,8 @@ def _named_functions(module: ModuleType) -> dict[str, type[Function]]:
     found: dict[int, tuple[str, type[Function]]] = {}
     applied: list[tuple[str, type[Function]]] = []
     for name, value in _names_within(module, module.__name__):
-        behind = target_behind(value)
+        # Of other objects nothing is asked: a lazy module or a proxy may raise at any attribute.
+        behind = target_behind(value) if issubclass(type(value), type | MethodType) else None
         if not isinstance(behind, type) or not _is_function_class(behind):
             continue
         if behind is value:
@@ -64,7 +65,7 @@ def _names_within(owner: Any, module: str, prefix: str = "") -> Iterator[tuple[s
     values = {n: v.__func__ if isinstance(v, staticmethod) else v for n, v in vars(owner).items()}
     yield from ((prefix + name, value) for name, value in values.items())
     for name, value in values.items():
-        is_own = isinstance(value, type) and value.__module__ == module
+        is_own = issubclass(type(value), type) and value.__module__ == module
         if is_own and value.__qualname__ == prefix + name:
             yield from _names_within(value, module, f"{prefix}{name}.")
 

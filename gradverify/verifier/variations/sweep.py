@@ -53,7 +53,7 @@ ALONE = frozenset({"GV404", "GV405", "GV406", "GV407"})
 
 VARIATIONS = (
     Variation(unwritten_memory, on_ranks=False, brief=True),
-    Variation(repeated_runs, unless=frozenset({"GV410"})),
+    Variation(repeated_runs, unless=frozenset({"GV410"}), brief=True),
     Variation(mutation, brief=True),
     Variation(late_ranks, unless=UNREPEATABLE),
     Variation(other_group, unless=UNREPEATABLE),
@@ -61,9 +61,9 @@ VARIATIONS = (
     Variation(input_layouts, unless=UNREPEATABLE | {"GV402"}, brief=True),
     Variation(requires_grad_subsets, unless=UNREPEATABLE, brief=True),
     Variation(two_together, unless=UNREPEATABLE | WRITES | ALONE),
-    Variation(repeated_backward, unless=UNREPEATABLE | WRITES),
-    Variation(interleaved, unless=UNREPEATABLE | WRITES),
-    Variation(kept_results, unless=UNREPEATABLE | WRITES),
+    Variation(repeated_backward, unless=UNREPEATABLE | WRITES, brief=True),
+    Variation(interleaved, unless=UNREPEATABLE | WRITES, brief=True),
+    Variation(kept_results, unless=UNREPEATABLE | WRITES, brief=True),
     Variation(saved_elsewhere, unless=UNREPEATABLE | WRITES, on_ranks=False),
     Variation(same_tensor_twice, unless=UNREPEATABLE | WRITES, on_ranks=False),
     Variation(views_of_one_base, unless=UNREPEATABLE | WRITES | ALONE, on_ranks=False),
@@ -110,7 +110,7 @@ def sweep(sample: Sample, early: Gradients | None = None) -> CheckResult:
     """
     first, again, *others = VARIATIONS
     if early is not None:  # what was in memory is another thing at the first call
-        others.insert(0, Variation(partial(first_call, early=early), unless=UNREPEATABLE))
+        others.insert(0, Variation(partial(first_call, early=early), unless=UNREPEATABLE, brief=True))
     return _swept(sample, (first, again, *others))
 
 
