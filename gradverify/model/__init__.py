@@ -28,7 +28,9 @@ HOMES = {
         "ACROSS_CASES LIMITING OTHER_VALUES CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
         "CONTEXT LinePatch ShownInput SourceChange"
     ),
-    "plan": ("POWER_OF_TWO Beyond Companion Doubt ExpectedFailure Ranks Settings SizeConstant TargetPlan"),
+    "plan": (
+        "ALIGNED POWER_OF_TWO Beyond Companion Doubt ExpectedFailure Ranks Settings SizeConstant TargetPlan"
+    ),
     "report": "SEVERAL_RANKS CaseReport LintFinding LintReport Mistake ModuleReport Report TargetReport",
     "target": "Location Parameter PassedOver Target shown_path",
     "words": (

@@ -10,6 +10,9 @@ from gradverify.model.words import Effort, Engine, InputSource, Nested
 POWER_OF_TWO = "a power of 2"
 """The name of the constant 2 where sizes are rounded up to one: an odd size is past it."""
 
+ALIGNED = "multiples of 16"
+"""The name of the constant 16 as no source needs to have it: a multiple of 8, too, and a power of two."""
+
 
 @dataclass(frozen=True)
 class SizeConstant:
@@ -19,23 +22,26 @@ class SizeConstant:
     name: str = ""
     """What the source calls it; empty for a bare number."""
     line: int = 0
+    file: str = ""
+    """The name of the file, where it is not the target's own."""
 
     def __str__(self) -> str:
-        """`BLOCK = 128`, `128 (line 12)`, or `a power of 2`."""
-        if self.name == POWER_OF_TWO:
+        """`BLOCK = 128`, `128 (line 12)`, `128 (kernels.py, line 12)`, or `a power of 2`."""
+        if self.name in {POWER_OF_TWO, ALIGNED}:
             return self.name
-        return f"{self.name} = {self.value}" if self.name else f"{self.value} (line {self.line})"
+        where = f"{self.file}, line {self.line}" if self.file else f"line {self.line}"
+        return f"{self.name} = {self.value}" if self.name else f"{self.value} ({where})"
 
 
 @dataclass(frozen=True)
 class Beyond:
-    """A case past a constant, which was not requested."""
+    """A case at or past a constant, which was not requested."""
 
     case: Case
     constant: str
     """`BLOCK = 128`."""
     size: str
-    """The name of the size that is past it."""
+    """The name of the size that is past it; of several, the first."""
     declared: bool = False
     """The spec lists the values of this size: that another one is valid is not said."""
     is_reported: bool = True

@@ -200,11 +200,11 @@ def _hidden(report: TargetReport) -> str:
 
 
 def _untried(not_past: Sequence[str]) -> str:
-    """Say which constants of the source nothing is known past; why, -v tells."""
+    """Say at and past which constants of the source nothing is known; why, -v tells."""
     names = list(dict.fromkeys(said.partition(":")[0].partition(" (")[0] for said in not_past))
     if not names:
         return ""
-    return f", not past {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    return f", not at {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _varied(report: TargetReport) -> str:

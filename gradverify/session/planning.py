@@ -232,7 +232,7 @@ def _with_beyond(
     """The plan with cases past the constants of the module's source, where all of a target is verified."""
     if plan.skip or case_filter or request.settings.effort is Effort.QUICK:
         return plan
-    constants = size_constants(module.source, target.attribute)
+    constants = size_constants(module.source, target.attribute, module.path)
     if target.compiled:
         constants += (BLOCK_OF_THREADS,)
     seed = seed_of(request, module.spec)

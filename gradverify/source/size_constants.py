@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 from gradverify.model import POWER_OF_TWO, SizeConstant
+from gradverify.source.own_package import statements_elsewhere
 from gradverify.source.reachable import statements_behind
 from gradverify.source.tree import integer, last_name, rounds_of
 
 LEAST_BARE = 8
 """A number that has no name counts from here on: smaller ones are dimensions, strides and powers."""
+
+LEAST_EQUAL = 4
+"""A number that something is equal to counts from here on: smaller ones are modes, axes and usual sizes."""
 
 MOST_BITS = 16
 """Shifts and masks of so many bits, or more, are hashes and no blocks."""
@@ -35,19 +41,23 @@ _LAUNCHING = ("num_warps", "num_stages", "num_ctas")
 """Ends of names that say how a kernel is launched: no size is held against them."""
 
 
-def size_constants(source: str, attribute: str) -> tuple[SizeConstant, ...]:
+def size_constants(source: str, attribute: str, path: Path | None = None) -> tuple[SizeConstant, ...]:
     """The constants of one target of a module, by value; empty where the source cannot be read.
 
-    `attribute` is how the module calls the target.
+    `attribute` is how the module calls the target. With the module's `path`, what the target uses of other
+    modules of its package counts, too.
     """
     found: dict[int, SizeConstant] = {}
-    for node in statements_behind(source, attribute):
+    behind = [("", statement) for statement in statements_behind(source, attribute)]
+    behind += [] if path is None else statements_elsewhere(path, source, attribute)
+    for file, node in behind:
         for constant in _constants(node):
             if constant.name.lower().endswith(_LAUNCHING):
                 continue
-            known = found.get(constant.value)
-            if known is None or (constant.name and not known.name):
-                found[constant.value] = constant
+            named = replace(constant, file=file)
+            known = found.get(named.value)
+            if known is None or (named.name and not known.name):
+                found[named.value] = named
     return tuple(found[value] for value in sorted(found))
 
 
@@ -78,8 +88,8 @@ def _with_a_name(node: ast.AST, *, module_level: bool) -> Iterator[SizeConstant]
             | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
         ):
             yield from _named(name, value, 2 if module_level or name.isupper() else LEAST_BARE)
-            if isinstance(value, ast.Dict) and name.isupper():
-                yield from _table(name, value.values)
+            if isinstance(value, ast.Dict | ast.Tuple | ast.List | ast.Set) and name.isupper():
+                yield from _table(name, value.values if isinstance(value, ast.Dict) else value.elts)
         case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=parts)):
             for one, part in zip(names, parts, strict=False):
                 yield from _with_a_name(ast.Assign([one], part), module_level=module_level)
@@ -96,12 +106,13 @@ def _with_a_name(node: ast.AST, *, module_level: bool) -> Iterator[SizeConstant]
 
 
 def _without(node: ast.AST) -> Iterator[SizeConstant]:
-    """`n > 64`, `n // 16`, `x[:64]`, `range(0, n, 32)`, `tl.arange(0, 128)`."""
+    """`n > 64`, `n == 64`, `n in (32, 64)`, `n // 16`, `x[:64]`, `range(0, n, 32)`, `tl.arange(0, 128)`."""
     match node:
         case ast.Compare(ops=ops):
-            equal = any(isinstance(op, ast.Eq | ast.NotEq) for op in ops)
-            if not equal and not {last_name(n) for n in ast.walk(node)} & _RANK:
-                yield from _bare([node.left, *node.comparators], 2)
+            if not {last_name(n) for n in ast.walk(node)} & _RANK:
+                equal = any(isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for op in ops)
+                sides = [one for side in (node.left, *node.comparators) for one in _entries(side)]
+                yield from _bare(sides, LEAST_EQUAL if equal else 2)
         case ast.BinOp():
             yield from _divided(node)
         case ast.Slice(lower=lower, upper=upper, step=step):
@@ -117,6 +128,11 @@ def _without(node: ast.AST) -> Iterator[SizeConstant]:
                 yield from _bare(args, 4)
         case _:
             pass
+
+
+def _entries(node: ast.expr) -> list[ast.expr]:
+    """What a tuple, list or set holds that is written out; the expression itself where it is none."""
+    return node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
 
 
 def _divided(node: ast.BinOp) -> Iterator[SizeConstant]:

@@ -1,4 +1,4 @@
-"""Cases past the constants that a target's source holds sizes against: the tail of a block, the second chunk.
+"""Cases at and past the constants that a target's source holds sizes against: a block, its tail, another.
 
 These sizes were not requested. One that `where:` forbids is no case; one that forward refuses counts for
 nothing, and the report says that nothing is known there.
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gradverify.model import Beyond, Case, SizeConstant, tensors_of
+from gradverify.model import ALIGNED, Beyond, Case, SizeConstant, tensors_of
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.other_sizes import case_at
 from gradverify.spec.sweep import Sweep, allowed, factors_of
@@ -20,6 +20,9 @@ BLOCK_OF_THREADS = SizeConstant(1024, "threads in a block")
 
 The blocks of compiled code cannot be read; they are powers of 2 up to this, so twice this and one has a tail.
 """
+
+MULTIPLES_OF_16 = SizeConstant(16, ALIGNED)
+"""Where vector loads, tensor cores and unrolled loops have their own path, whatever the source says."""
 
 LARGEST_CONSTANT = 4096
 """Constants beyond are said, not tried: what is quadratic in a size would take gigabytes."""
@@ -31,7 +34,13 @@ LARGEST_INPUT = 2**20
 """Elements of an input."""
 
 MOST_CASES = 9
-"""Cases of a target: three sizes past three constants."""
+"""Cases of a target past constants: three sizes past three constants."""
+
+MOST_AT = 12
+"""Cases at constants, their doubles and their successors: four constants, where all sizes are alike."""
+
+LARGEST_ALIKE = 2**16
+"""Elements of an input up to which all sizes are alike in one case; beyond, each has a case of its own."""
 
 LEAST_REPORTED = 8
 """Constants from here on are above the usual sizes; an untried smaller bare number is not reported."""
@@ -70,7 +79,73 @@ def past_constants(function: SpecFunction, constants: Sequence[SizeConstant]) ->
                     untried.append(past)
         if reason and _is_reported(constant):
             untried.append(f"{constant}: {reason}")
+    at = _at_each(function, constants, found, base) if base.sizes else PastConstants()
+    return PastConstants((*found, *at.cases), tuple(dict.fromkeys((*untried, *at.untried))))
+
+
+def _at_each(
+    function: SpecFunction, constants: Sequence[SizeConstant], past: Sequence[Beyond], base: Case
+) -> PastConstants:
+    """Plan the cases at 16 and at each constant, its double and its successor, in order of price.
+
+    A size that every name has in some planned case is none of them. What a condition of the spec forbids is
+    no size of the target, and nothing is missing there.
+    """
+    found: list[Beyond] = []
+    untried: list[str] = []
+    if function.sweep is None:
+        return PastConstants()
+    names = [name for name, _ in base.sizes if name not in function.sweep.of_ranks]
+    tried = [dict(case.sizes) for case in (*function.cases, *(b.case for b in past))]
+    every = (MULTIPLES_OF_16, *(c for c in constants if c.value <= LARGEST_CONSTANT))
+    wanted = [(value, c) for c in every for value in _values_at(c)]
+    for value, constant in sorted(wanted, key=lambda pair: pair[0]):
+        pairs = {
+            name
+            for name in names
+            if value % constant.value and name in function.sweep.sizes
+            if _is_of_pairs([dict(case.sizes).get(name, 0) for case in function.cases], constant)
+        }
+        others = [name for name in names if name not in pairs]
+        missing = [name for name in others if all(sizes.get(name) != value for sizes in tried)]
+        possible = list(_at(function.sweep, base, missing, value))
+        small = [one for one in possible if _largest(one.case) <= LARGEST_INPUT]
+        reason = ""
+        if possible and not small:
+            reason = "its inputs would be too large"
+        elif len(found) + len(small) > MOST_AT:
+            small, reason = [], "enough other sizes are tried"
+        if reason and _is_reported(constant):
+            untried.append(f"{constant} ({missing[0]}={value}): {reason}")
+        tried += [dict(one.case.sizes) for one in small]
+        for one in small:
+            case = replace(one.case, id=f"{one.case.id}, at {constant}")
+            found.append(replace(one, case=case, constant=str(constant), is_reported=_is_reported(constant)))
     return PastConstants(tuple(found), tuple(untried))
+
+
+def _values_at(constant: SizeConstant) -> tuple[int, ...]:
+    """Sizes for which `n == c`, `n in (c, ...)`, `n % c == 0`, `n <= c` and `n > c` come out differently."""
+    value = constant.value
+    return (value,) if constant is MULTIPLES_OF_16 else (value, 2 * value, value + 1)
+
+
+def _at(sweep: Sweep, base: Case, names: Sequence[str], value: int) -> Iterator[Beyond]:
+    """The base case with all of some sizes at a value; with each alone where that is large or forbidden."""
+    alike = _alike(sweep, base, names, value) if names else None
+    if alike is not None and _largest(alike.case) <= LARGEST_ALIKE:
+        yield alike
+    else:
+        yield from filter(None, (_alike(sweep, base, [name], value) for name in names))
+
+
+def _alike(sweep: Sweep, base: Case, names: Sequence[str], value: int) -> Beyond | None:
+    sizes = {**dict(base.sizes), **dict.fromkeys(names, value)}
+    case = case_at(sweep, factors_of(sweep), base, sizes) if allowed(sweep, sizes) is None else None
+    if case is None:
+        return None
+    case = replace(case, id=",".join(f"{name}={value}" for name in names))
+    return Beyond(case, "", names[0], any(name in sweep.sizes for name in names))
 
 
 def _past(

@@ -139,7 +139,7 @@ def _past(finding: Finding, beyond: Beyond) -> Finding:
     where = beyond.case.id
     if not beyond.declared:
         hint = (
-            f"At other sizes it is right; this is {where}: look at a last block that is not full, a branch."
+            f"At other sizes it is right; this is {where}: look at a branch, a last block that is not full."
         )
         return replace(finding, hint=f"{finding.hint} {hint}".strip())
     return replace(

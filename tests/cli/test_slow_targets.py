@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 MODULE = """
 import time
 

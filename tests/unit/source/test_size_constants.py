@@ -44,7 +44,7 @@ def test_constants_of_a_target_and_of_what_it_uses() -> None:
     found = {str(c) for c in size_constants(MODULE, "Outer")}
     assert found == {
         "STAGES = 2", "LANES = 4", "11 (line 14)", "CHUNK = 12", "groups = 24", "WIDTH = 32", "40 (line 24)",
-        "96 (line 14)", "BLOCK = 128", "300 (line 24)", "512 (line 11)",
+        "96 (line 14)", "BLOCK = 128", "300 (line 24)", "512 (line 11)", "9 (line 21)",
     }  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_what_a_counter_is_held_against_is_a_size():
     source = (
         "def f(x):\n    for t in range(len(x)):\n        if t == 64 or x.shape[0] == 9:\n            break\n"
     )
-    assert [str(c) for c in size_constants(source, "f")] == ["64 (line 3)"]
+    assert [str(c) for c in size_constants(source, "f")] == ["9 (line 3)", "64 (line 3)"]
 
 
 @pytest.mark.parametrize(
@@ -109,3 +109,42 @@ def test_hashes_and_flags_are_no_blocks(expression: str) -> None:
 def test_blocks_of_a_table() -> None:
     found = size_constants("BLOCKS = {32: 64, 64: 48, 1: 2}\n\ndef f(x):\n    return BLOCKS[x]\n", "f")
     assert [str(c) for c in found] == ["BLOCKS = 48", "BLOCKS = 64"]
+
+
+@pytest.mark.parametrize(
+    ("source", "values"),
+    [
+        ("def f(x):\n    return x if x.shape[-1] == 64 else 2 * x\n", [64]),
+        ("def f(x):\n    return x if x.shape[-1] in (32, 48) else 2 * x\n", [32, 48]),
+        ("SIZES = {32, 48}\ndef f(x):\n    return x if x.shape[-1] in SIZES else 2 * x\n", [32, 48]),
+        ("def f(x, mode):\n    return x if mode == 2 or x.dim() == 5 else 2 * x\n", []),
+    ],
+)
+def test_what_a_size_is_equal_to_is_a_constant(source: str, values: list[int]) -> None:
+    assert [c.value for c in size_constants(source, "f")] == values
+
+
+def test_constants_of_the_own_package_count(tmp_path):
+    package = tmp_path / "pkg"
+    (package / "inner").mkdir(parents=True)
+    for folder in (package, package / "inner"):
+        (folder / "__init__.py").write_text("")
+    (package / "constants.py").write_text("HEAD = 40\nUNUSED = 41\n")
+    (package / "starred.py").write_text("def cut(x):\n    return x[:77]\n")
+    (package / "inner" / "kernels.py").write_text(
+        "from ..constants import HEAD\nfrom pkg import starred\n"
+        "def back(x):\n    return starred.cut(x) if x.shape[0] == HEAD else x\n"
+        "def other(x):\n    return x[:99]\n"
+    )
+    module = package / "m.py"
+    module.write_text("import math\nfrom .inner.kernels import *\ndef f(x):\n    return back(x) % math.pi\n")
+    found = size_constants(module.read_text(), "f", module)
+    assert [str(c) for c in found] == ["HEAD = 40", "77 (starred.py, line 2)"]
+    assert size_constants(module.read_text(), "f") == ()
+
+
+def test_constants_of_a_module_beside_a_lone_file_count(tmp_path):
+    (tmp_path / "helpers.py").write_text("HEAD = 40\ndef g(x):\n    return x[:HEAD]\n")
+    (tmp_path / "m.py").write_text("import helpers as h\ndef f(x):\n    return h.g(x)\n")
+    found = size_constants((tmp_path / "m.py").read_text(), "f", tmp_path / "m.py")
+    assert [str(c) for c in found] == ["HEAD = 40"]

@@ -9,7 +9,7 @@ import pytest
 from gradverify.model import POWER_OF_TWO, Settings, SizeConstant, Target, TargetKind
 from gradverify.session.planning import _with_beyond
 from gradverify.session.request import Request
-from gradverify.spec.beyond import BLOCK_OF_THREADS
+from gradverify.spec.beyond import BLOCK_OF_THREADS, MULTIPLES_OF_16
 from gradverify.spec.plan import plan_beyond, plan_function
 
 BLOCK = SizeConstant(128, "BLOCK")
@@ -27,8 +27,16 @@ def beyond(read):
     return planned
 
 
+def past_of(plan):
+    return [b for b in plan.beyond if ", past " in b.case.id]
+
+
 def sizes_of(plan):
-    return [(b.size, dict(b.case.sizes)[b.size]) for b in plan.beyond]
+    return [(b.size, dict(b.case.sizes)[b.size]) for b in past_of(plan)]
+
+
+def at_of(plan):
+    return [b.case.id for b in plan.beyond if ", at " in b.case.id]
 
 
 def test_each_size_is_past_the_constant_once_with_a_rest(beyond):
@@ -42,7 +50,7 @@ def test_each_size_is_past_the_constant_once_with_a_rest(beyond):
 
 def test_a_size_that_is_past_it_in_some_case_is_left_alone(beyond):
     plan = beyond("{sizes: {b: 2, n: [4, 130]}, inputs: {x: [b, n]}}", BLOCK)
-    assert [b.size for b in plan.beyond] == ["b"]
+    assert [b.size for b in past_of(plan)] == ["b"]
     assert plan.beyond[0].declared
 
 
@@ -56,7 +64,7 @@ def test_sizes_listed_in_pairs_stay_pairs_but_blocks_are_blocks(beyond):
     assert sizes_of(beyond(even, SizeConstant(2))) == []
     assert sizes_of(beyond("{inputs: {x: [n]}}", SizeConstant(2))) == [("n", 5)]
     for named in (SizeConstant(2, POWER_OF_TWO), SizeConstant(4, "LANES")):
-        assert [b.size for b in beyond(even, named).beyond] == ["n"]
+        assert [b.size for b in past_of(beyond(even, named))] == ["n"]
 
 
 def test_conditions_of_the_spec_hold(beyond):
@@ -66,7 +74,7 @@ def test_conditions_of_the_spec_hold(beyond):
 
 def test_what_is_not_tried_is_said(beyond):
     plan = beyond("{inputs: {x: [n]}}", SizeConstant(8192, "BLOCK"))
-    assert (plan.beyond, plan.not_beyond) == ((), ("BLOCK = 8192: it is too large to be tried",))
+    assert (past_of(plan), plan.not_beyond) == ([], ("BLOCK = 8192: it is too large to be tried",))
     plan = beyond("{inputs: {x: [4, 3]}}", BLOCK)
     assert (plan.beyond, plan.not_beyond) == ((), ("BLOCK = 128: the spec names no sizes",))
     assert beyond("{inputs: {x: [4, 3]}}", SizeConstant(2)).not_beyond == ()
@@ -74,8 +82,15 @@ def test_what_is_not_tried_is_said(beyond):
 
 def test_inputs_and_their_number_stay_bounded(beyond):
     plan = beyond("{inputs: {x: [a, b, c]}}", *(SizeConstant(k) for k in (20, 100, 500, 2000)))
-    assert len(plan.beyond) == 9
-    assert plan.not_beyond == ("2000 (line 0): enough other sizes are tried",)
+    assert len(past_of(plan)) == 9
+    assert 9 < len(at_of(plan)) <= 12
+    assert set(plan.not_beyond) == {
+        "500 (line 0) (a=500): enough other sizes are tried",
+        "500 (line 0) (a=501): enough other sizes are tried",
+        "500 (line 0) (a=1000): enough other sizes are tried",
+        "2000 (line 0): enough other sizes are tried",
+        *(f"2000 (line 0) (a={n}): enough other sizes are tried" for n in (2000, 2001, 4000)),
+    }
     large = beyond("{sizes: {a: 2001, n: 3}, inputs: {x: [a, n]}}", SizeConstant(1000, "ROWS"))
     assert sizes_of(large) == []
     assert large.not_beyond == ("ROWS = 1000 (n=2001): its inputs would be too large",)
@@ -89,7 +104,7 @@ def test_inputs_and_their_number_stay_bounded(beyond):
             "{sizes: {b: [4, 2]}, inputs: {x: [b]}}",
             "cuda",
             [],
-            (f"{BLOCK_OF_THREADS}: the spec lists the sizes",),
+            tuple(f"{c}: the spec lists the sizes" for c in (BLOCK_OF_THREADS, MULTIPLES_OF_16)),
         ),
         ("{inputs: {x: [b]}}", "cuda", ["b"], ()),
     ],
@@ -97,9 +112,45 @@ def test_inputs_and_their_number_stay_bounded(beyond):
 def test_sizes_that_a_spec_lists_are_not_passed_on_a_gpu_which_is_said(read, entry, device, tried, said):
     """A compiled kernel that leaves its tensors there may lose the device."""
     spec = read(f"module: m.py\nfunctions: {{free: {entry}}}\n")
-    module = SimpleNamespace(source="", spec=spec)
+    module = SimpleNamespace(source="", spec=spec, path=None)
     target = Target("free", "free", TargetKind.FUNCTION, "m.py", 1, compiled=("_C.free",))
     request = Request((), Settings(device=device))
     plan = _with_beyond(plan_function(spec, "free"), spec.functions["free"], module, target, "", request)
-    assert [one.size for one in plan.beyond] == tried
+    assert [one.size for one in past_of(plan)] == tried
     assert plan.not_beyond == said
+
+
+def test_each_constant_its_double_and_its_successor_are_tried_and_16(beyond):
+    plan = beyond("{inputs: {x: [b, n]}}", SizeConstant(64, "HEAD"))
+    assert at_of(plan) == [
+        "b=16,n=16, at multiples of 16",
+        "b=64,n=64, at HEAD = 64",
+        "b=65,n=65, at HEAD = 64",
+        "b=128,n=128, at HEAD = 64",
+    ]
+    assert not any(b.declared for b in plan.beyond)
+
+
+def test_sizes_are_tried_alone_where_together_they_are_many_or_forbidden(beyond):
+    large = beyond("{inputs: {x: [a, b, c, d]}}", SizeConstant(17, "C"))
+    assert at_of(large)[:2] == ["a=16,b=16,c=16,d=16, at multiples of 16", "a=17, at C = 17"]
+    apart = beyond('{inputs: {x: [a, b]}, where: ["a != b"]}')
+    assert at_of(apart) == ["a=16, at multiples of 16", "b=16, at multiples of 16"]
+    assert at_of(beyond('{inputs: {x: [a]}, where: ["a < 16"]}')) == []
+
+
+def test_a_size_that_the_spec_lists_is_not_tried_again(beyond):
+    plan = beyond("{sizes: {n: [4, 16]}, inputs: {x: [n]}}", SizeConstant(16, "C"))
+    assert at_of(plan) == ["n=17, at C = 16", "n=32, at C = 16"]
+    assert all(b.declared for b in plan.beyond)
+
+
+def test_sizes_in_pairs_stay_pairs_at_a_constant_too(beyond):
+    even = "{sizes: {n: [4, 8]}, inputs: {x: [n]}}"
+    assert at_of(beyond(even, SizeConstant(6, line=3))) == [
+        "n=6, at 6 (line 3)",
+        "n=7, at 6 (line 3)",
+        "n=12, at 6 (line 3)",
+        "n=16, at multiples of 16",
+    ]
+    assert at_of(beyond(even, SizeConstant(4, line=3))) == ["n=16, at multiples of 16"]
