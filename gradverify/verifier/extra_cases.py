@@ -24,6 +24,7 @@ from gradverify.verifier.checks.subject import NoSample, Sample
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.checks.unlisted import at_unlisted
 from gradverify.verifier.doubt.inferred_inputs import guarded_at_unlisted
+from gradverify.verifier.three_dimensions import judged_at_three_dimensions, with_three_dimensions
 from gradverify.verifier.variations.across_cases import MOST_CASES
 from gradverify.verifier.variations.across_cases import overlapping_cases as overlapped
 from gradverify.verifier.verification import Verification
@@ -41,6 +42,7 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
             yield from asked.noted(asked.ask(case, judge), case)
     if asked.is_verified and asked.wants("GV408"):
         yield from asked.noted(_overlapping_cases(asked), plan.cases[0])
+    yield from _another_rank(asked)
     if asked.is_verified and asked.wants("GV101"):
         for beyond in plan.beyond:
             usual = next(c for c in plan.cases if c.options == beyond.case.options)
@@ -75,6 +77,18 @@ def _unlisted_sizes(sample: Sample | NoSample, state: CaseState, *, open_sized: 
     yield from native
     if native:
         state.add(Family.PRECISION, CheckResult(native, outcome_of(native)))
+
+
+def _another_rank(asked: Verification) -> Iterator[Event]:
+    """Inferred inputs at three dimensions, for each combination of options."""
+    inferred = asked.is_verified and asked.request.inferred
+    first_of_each = {c.options: c for c in reversed(asked.request.plan.cases)} if inferred else {}
+    for case in first_of_each.values():
+        deeper = with_three_dimensions(case)
+        usual = asked.sample(case) if deeper is not None else None
+        if deeper is not None and usual is not None:
+            judge = partial(judged_at_three_dimensions, usual)
+            yield from asked.noted(asked.ask(deeper, judge, named=f"{case.id} at three dimensions"), case)
 
 
 def _overlapping_cases(asked: Verification) -> Iterator[Event]:

@@ -1,4 +1,4 @@
-"""Values of options without a spec: each is verified at inputs that it accepts, or named."""
+"""Values of options, and ranks, without a spec: each is verified at inputs that it accepts, or named."""
 
 import json
 
@@ -37,6 +37,19 @@ def test_a_value_that_no_inputs_suit_is_named_with_what_it_raises(wrong):
 
 def test_a_right_function_passes(right):
     assert {t["status"] for t in right.values()} == {"passed"}
+
+
+def test_a_rank_that_forward_takes_is_verified(place):
+    found = checked(place, "ranks.py")
+    assert {name: t["status"] for name, t in found.items()} == {
+        "Squeezed": "inconclusive",
+        "Doubled": "inconclusive",
+        "Linear": "passed",
+        "Rows": "passed",
+        "Columns": "passed",
+    }
+    (message,) = (f["message"] for f in found["Squeezed"]["findings"] if f["code"] == "GV109")
+    assert "guessed that `x` may have the shape [4, 1, 3]" in message
 
 
 def test_a_refused_value_is_a_note(right):
