@@ -1,4 +1,4 @@
-"""What this machine lacks: a GPU, and what follows for kernels that want one.
+"""What this machine lacks: a GPU, and what follows for kernels that want one; a package.
 
 An exception that tells of the machine says nothing of the Function: it is not verified, and has not failed.
 """
@@ -10,6 +10,7 @@ import re
 from gradverify.model import RaisedError
 from gradverify.verifier.devices import accelerators, kind_of
 from gradverify.verifier.interpreter.out_of_bounds import OF_THE_INTERPRETER
+from gradverify.verifier.names_bound import missing_package
 
 WANTS_A_GPU = (
     "active drivers ([])",  # triton
@@ -50,6 +51,9 @@ def lacking(error: RaisedError, device: str = "cpu") -> str:
         return (
             f"Without a GPU, kernels run in Triton's interpreter, which does not support all of Triton. {gpu}"
         )
+    package = missing_package(error)
+    if package:
+        return f"`{package}` cannot be imported here. Install it: what needs it is verified then."
     here = bool(accelerators())
     if not here and any(words in error.message for words in WANTS_A_GPU):
         return f"It needs a GPU, and there is none here. {gpu}"

@@ -31,11 +31,14 @@ from gradverify.verifier.checks.across_ranks import disagreements, not_judged, o
 from gradverify.verifier.checks.allowance import Allowance
 from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.contract import old_style
+from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.kept import Place
+from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed
+from gradverify.verifier.doubt.accidents import hangs_on_no_guess
 from gradverify.verifier.doubt.inferred_inputs import guarded, guarded_at_undeclared
 from gradverify.verifier.extra_cases import extra_cases
 from gradverify.verifier.families import run_checks
@@ -174,5 +177,7 @@ def _at_undeclared(
     state.count_calls(sample)
     state.points += found.judged
     result = guarded_at_undeclared(sample, found.result)
+    if found.raised is not None and hangs_on_no_guess(sample, found.raised):
+        result = CheckResult((backward_raised(sample, found.raised),), Outcome.FAILED)
     state.add(sample.family, result)
     yield from asked.reported(result.findings)

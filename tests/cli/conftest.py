@@ -70,7 +70,18 @@ def place(tmp_path_factory):
     def copied(name=""):
         folder = tmp_path_factory.mktemp("place") / "here"
         others = (
-            [] if name else ["imports", "options", "screens", "suggesting", "inference", "recording", "lint"]
+            []
+            if name
+            else [
+                "imports",
+                "options",
+                "accidents",
+                "screens",
+                "suggesting",
+                "inference",
+                "recording",
+                "lint",
+            ]
         )
         ignored = shutil.ignore_patterns("__pycache__", *others)
         shutil.copytree(MODULES / name, folder, ignore=ignored)

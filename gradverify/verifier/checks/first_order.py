@@ -27,6 +27,7 @@ from gradverify.verifier.checks.wording import blocks, output_name, part
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import launches
 from gradverify.verifier.lacking import lacking
+from gradverify.verifier.names_bound import missing_package
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.directional_derivative import slopes_along
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
@@ -60,6 +61,10 @@ FAR_STEPS = (2.0**-6, 2.0**-7)
 
 NEAR_STEPS = (2.0**-30, 2.0**-34, 2.0**-38, 2.0**-42, 2.0**-46, 2.0**-50)
 """In units of the entry itself: from well below the usual steps down to a few units in the last place."""
+
+
+OF_THE_MACHINE = frozenset({"GV001", "GV109"})
+"""Codes of an exception of backward that says nothing of backward."""
 
 
 def first_order(sample: Sample) -> FirstOrder:
@@ -105,7 +110,7 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
     if isinstance(judged, Raised):
         raised = _raised(sample, judged.error)
         return FirstOrder(
-            CheckResult((raised,), Outcome.INCONCLUSIVE if raised.code == "GV109" else Outcome.FAILED)
+            CheckResult((raised,), Outcome.INCONCLUSIVE if raised.code in OF_THE_MACHINE else Outcome.FAILED)
         )
     if isinstance(judged, NotJudged):
         return FirstOrder(_nothing_known(sample, judged))
@@ -235,12 +240,13 @@ def _raised(sample: Sample, error: RaisedError) -> Finding:
 def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Finding:
     """GV102, with the commonest accident put into words: nothing was saved for backward.
 
-    GV109 where it tells of this machine alone.
+    GV109 where it tells of this machine alone, GV001 where a package is missing.
     """
     said = f"backward raised {error.type}{when}: {first_line(error.message)}"
     missing = lacking(error, sample.subject.settings.device)
     if missing:
-        return sample.finding("GV109", said, hint=missing, raised=error)
+        code = "GV001" if missing_package(error) else "GV109"
+        return sample.finding(code, said, hint=missing, raised=error)
     hint = ""
     last = error.frames[-1] if error.frames else None
     if last is not None and "saved_tensors" in last.source and "unpack" in error.message:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
-from gradverify.model import Finding
+from gradverify.model import Finding, RaisedError
+from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.handed_on import asks_of_what_is_handed_on
 from gradverify.verifier.doubt.other_sizes import takes_more_dimensions
 from gradverify.verifier.doubt.written_sizes import takes_written_sizes
+from gradverify.verifier.names_bound import is_bound_nowhere
 
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
@@ -19,6 +22,32 @@ _NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
 
 _NO_AXIS = re.compile(r"Dimension out of range|too many indices")
 _NO_ENTRY = re.compile(r"index \d+ is out of (?:bounds|range)")
+
+
+def hangs_on_no_guess(sample: Sample, error: RaisedError | None) -> bool:
+    """Whether backward raised what no inputs at all explain: a name bound nowhere, its own signature."""
+    if error is None or error.deliberate:
+        return False
+    return is_bound_nowhere(error) or (error.type == "TypeError" and _takes_another_count(sample))
+
+
+def _takes_another_count(sample: Sample) -> bool:
+    """Whether backward takes another number of grad_outputs than forward has outputs, whatever is passed.
+
+    Where forward takes a list, how long it is may decide how many outputs there are.
+    """
+    function = sample.subject.function_class
+    if function is None or any("[" in a.name or a.in_list for a in sample.arguments):
+        return False
+    try:
+        signature = inspect.signature(own_backward(function))
+    except (TypeError, ValueError):
+        return False
+    try:
+        signature.bind(None, *(None for _ in range(sample.outputs_returned)))
+    except TypeError:
+        return True
+    return False
 
 
 def is_accident(sample: Sample, finding: Finding) -> bool:

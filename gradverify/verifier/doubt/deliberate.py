@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,14 +11,15 @@ from torch import Tensor
 
 from gradverify.model import Finding
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.chosen_of_grad_output import chosen_of
 from gradverify.verifier.doubt.neighbours import with_values
 from gradverify.verifier.doubt.plateaus import FLAT, JUMPS, changed, is_flat
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Tensors
 
 SCALES = (-1.0, 64.0)
-"""Factors on grad_output: a gradient that is cut off, normalised or rectified is no multiple any more. Powers
-of two up to the sign, so that a linear backward gives the multiple to within its rounding."""
+"""Factors on grad_output. Powers of two up to the sign, so that a linear backward gives the multiple to
+within its rounding."""
 
 OTHER = (1.5, 0.3)
 """Factor and summand that make another real number of an argument."""
@@ -59,7 +61,9 @@ def _shown_by_grad_output(sample: Sample, finding: Finding) -> str:
     """
     if finding.cause == "grad-output-ones" or _adds_a_constant(sample, finding.input):
         return ""
-    return DRAWN if _draws(sample) else "it cuts off or normalises grad_output"
+    names = sample.problem.input_names
+    place = names.index(finding.input) if finding.input in names else 0
+    return DRAWN if _draws(sample) else _chosen(sample, place)
 
 
 def _shown(sample: Sample, place: int, output: int, values: Tensors) -> Iterator[str]:
@@ -80,8 +84,9 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> Iterator
     others = (k for k in range(len(values)) if k != output)
     if any(_is_spiking(sample, place, k, values[k]) for k in others):
         yield "another output is a step, and backward gives it a gradient"
-    if _is_not_linear(sample, place):
-        yield "it cuts off or normalises grad_output"
+    chosen = _chosen(sample, place)
+    if chosen:
+        yield chosen
 
 
 def _adds_a_constant(sample: Sample, name: str | None) -> bool:
@@ -182,19 +187,9 @@ def _draws(sample: Sample) -> bool:
     return bool((one - again).abs().max() > LINEAR * one.abs().max()) if one.numel() else False
 
 
-def _is_not_linear(sample: Sample, place: int) -> bool:
-    """Whether backward of a multiple of grad_output is not that multiple: no derivative can be like this."""
-    cotangents = _cotangents(sample)
-    own, again = (_gradient(sample, place, cotangents) for _ in range(2))
-    if own is None or again is None or not torch.equal(own, again):
-        return False
-    for scale in SCALES:
-        scaled = _gradient(sample, place, [scale * c for c in cotangents])
-        if scaled is None:
-            return False
-        if (scaled / scale - own).abs().max() > LINEAR * own.abs().max():
-            return True
-    return False
+def _chosen(sample: Sample, place: int) -> str:
+    """Which function of grad_output backward chose to give; empty for a linear one, or for any other."""
+    return chosen_of(partial(_gradient, sample, place), _cotangents(sample))
 
 
 def _gradient(sample: Sample, place: int, cotangents: Sequence[Tensor | None]) -> Tensor | None:

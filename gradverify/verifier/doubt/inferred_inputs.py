@@ -14,6 +14,7 @@ from gradverify.rules import Family
 from gradverify.verifier.checks.inconclusive import invented
 from gradverify.verifier.checks.result import NOT_REPEATED, CheckResult
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.accidents import hangs_on_no_guess
 from gradverify.verifier.doubt.inventions import OF_THE_COUNT, inventions_of
 from gradverify.verifier.doubt.neighbours import Neighbours
 from gradverify.verifier.doubt.nothing_seen import HIDDEN, NOTHING, depends_on_nothing, hidden_inputs
@@ -81,7 +82,8 @@ def _excused(
     reader = near.sample.subject.reader
 
     def judged(finding: Finding) -> Finding:
-        if finding.severity is not Severity.ERROR or is_certain(finding):
+        certain = hangs_on_no_guess(near.sample, finding.raised) or is_certain(finding)
+        if finding.severity is not Severity.ERROR or certain:
             return finding
         # What backward returns at inputs that are tried here is no news of the sample's own.
         with nullcontext() if reader is None else reader.without_new_remarks():

@@ -72,8 +72,9 @@ OF_NO_VALUE = "GV108"
 OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
 """Codes that a wrong guess of a shape can have made."""
 
-ON_NO_MANIFOLD = ("GV102", "GV104", "GV2", "GV501")
-"""Codes that no manifold explains: where the first derivative is right in every direction, there is none."""
+ON_NO_MANIFOLD = ("GV102", "GV104", "GV106", "GV2", "GV501")
+"""Codes that no manifold explains. Where the first derivative is right in every direction, there is none; and
+a backward is linear in grad_output wherever the inputs lie."""
 
 SLIGHT = 1e-3
 """Share of a derivative, the tolerance of torch's gradcheck: where backward is right at moderate values,

@@ -24,6 +24,7 @@ from gradverify.verifier.infer.state import State, Waiting
 from gradverify.verifier.infer.tracing import suspects_of
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
 from gradverify.verifier.lacking import lacking
+from gradverify.verifier.names_bound import is_bound_nowhere
 
 MOST_TRIES = 400
 """Calls of forward that a search may make."""
@@ -172,7 +173,10 @@ class _Search:
                     break
                 self.push(repairs(state, result, self.further))
                 continue
-            tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)
+            tried = Solution(state, result, self.tries)
+            if result.backward is not None and is_bound_nowhere(result.backward):
+                return tried  # no other inputs make backward right, only go round it
+            cuts = uneven_cuts(self.caller, state)
             self.push(evened(state, cuts))
             if not result.is_whole or has_outer(state, result.outputs):
                 self._accepted_in_part(tried, uneven=bool(cuts))
