@@ -16,6 +16,14 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.unknown import family_of, not_verified
 from gradverify.verifier.interpreter.launches import interpreted
 
+BAD = ("wrong", "no", "partial", "yes", "not-run")
+"""What is known of a capability, the worst first: it is no better than at its worst point."""
+
+
+def _worse(one: str, other: str) -> str:
+    """Of two words for what a Function is capable of the worse one; an empty one says nothing."""
+    return min((w for w in (one, other) if w), key=BAD.index, default="")
+
 
 @dataclass
 class CaseState:
@@ -64,8 +72,9 @@ class CaseState:
         self.points += 1
         self._add_pairs(sample, results)
         for family in (Family.CONTRACT, Family.PRECISION):
-            self.capabilities |= dict(results[family].capabilities)
-        self.capability = results[Family.GRADGRADCHECK].capability or self.capability
+            for name, said in results[family].capabilities:
+                self.capabilities[name] = _worse(self.capabilities.get(name, ""), said)
+        self.capability = _worse(self.capability, results[Family.GRADGRADCHECK].capability)
         if sample.point is not Point.TYPICAL:
             return
         self.uncovered.append({k: v for result in results.values() for k, v in result.uncovered.items()})

@@ -26,6 +26,7 @@ from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.column_compression import Columns
 from gradverify.verifier.numerics.compare import VAGUE, Comparison
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
+from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
 from gradverify.verifier.numerics.noise import typical_values
 from gradverify.verifier.numerics.proof import certify
 from gradverify.verifier.numerics.tolerance import EPSILON, Tolerance
@@ -92,6 +93,14 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
     settings = sample.subject.settings
     if settings.engine is Engine.PROBE and certify(sample.problem, rtol=RTOL, key=sample.key) is not None:
         return AtUndeclared(CheckResult(), judged=True)
+    return _measured(sample)
+
+
+def _measured(sample: Sample) -> AtUndeclared:
+    """What both Jacobians say; nothing where they are too large to be built."""
+    settings = sample.subject.settings
+    if sample.inputs.size * sample.problem.outputs.size > LARGEST_JACOBIAN:
+        return _SILENCE
     judged = judge(
         sample.problem, Tolerance(max(RTOL, settings.rtol), settings.atol), columns=Columns.IF_RIGHT
     )

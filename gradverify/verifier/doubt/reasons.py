@@ -241,7 +241,8 @@ def _manifold(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _unsteady(near: Neighbours, finding: Finding) -> Finding | None:
-    return unsteady(finding) if finding.code in OF_A_SLOPE and not near.once(is_steady) else None
+    steady = finding.code not in OF_A_SLOPE or near.once(is_steady, finding.input)
+    return None if steady else unsteady(finding)
 
 
 def _constants(near: Neighbours, finding: Finding) -> Finding | None:

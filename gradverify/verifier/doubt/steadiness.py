@@ -41,17 +41,18 @@ class _Measured:
     wrong: Tensor
 
 
-def is_steady(sample: Sample) -> bool:
+def is_steady(sample: Sample, name: str | None) -> bool:
     """Whether most of the entries that are wrong are as wrong at most neighbours, or forward as steep at all.
 
-    True where nothing could be measured there: then nothing speaks against the mismatch.
+    Those of the gradient of one input, by its name: chaos in another one excuses nothing. True where nothing
+    could be measured there: then nothing speaks against the mismatch.
     """
-    base = _measured(sample)
+    base = _measured(sample, name)
     if base is None or not base.wrong.any():
         return True
     found: list[_Measured] = []
     as_wrong = torch.zeros(int(base.wrong.sum()))
-    for after in filter(None, map(_measured, _neighbours(sample))):
+    for after in filter(None, (_measured(one, name) for one in _neighbours(sample))):
         found.append(after)
         as_wrong += _is_as_wrong(base, after)
         if _are_most(as_wrong >= MOST * len(ASIDE)):
@@ -78,14 +79,17 @@ def _is_as_steep(base: _Measured, after: _Measured) -> Tensor:
     return (after.derivative[base.wrong] - base.derivative[base.wrong]).abs() <= AS_STEEP * scale
 
 
-def _measured(sample: Sample) -> _Measured | None:
+def _measured(sample: Sample, name: str | None) -> _Measured | None:
     """None where nothing could be measured."""
     judged = sample.judged.get(1) or judge(sample.problem, Tolerance(sample.subject.settings.rtol))
     if not isinstance(judged, Judged):
         return None
-    comparison = judged.comparison
-    derivative = comparison.numerical.nan_to_num(0.0)
-    return _Measured(derivative, (comparison.analytical - derivative).nan_to_num(0.0), comparison.wrong)
+    comparison, names = judged.comparison, sample.problem.input_names
+    block = sample.inputs.blocks[names.index(name)] if name in names else None
+    columns = slice(None) if block is None else slice(block.start, block.stop)
+    derivative = comparison.numerical[:, columns].nan_to_num(0.0)
+    difference = (comparison.analytical[:, columns] - derivative).nan_to_num(0.0)
+    return _Measured(derivative, difference, comparison.wrong[:, columns])
 
 
 def _neighbours(sample: Sample) -> Iterator[Sample]:
