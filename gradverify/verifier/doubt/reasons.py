@@ -241,7 +241,7 @@ def _manifold(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _unsteady(near: Neighbours, finding: Finding) -> Finding | None:
-    steady = finding.code not in OF_A_SLOPE or near.once(is_steady, finding.input)
+    steady = finding.code not in OF_A_SLOPE or is_steady(near, finding.input)
     return None if steady else unsteady(finding)
 
 

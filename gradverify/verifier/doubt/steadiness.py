@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.neighbours import with_values
+from gradverify.verifier.doubt.neighbours import Neighbours, with_values
+from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 
@@ -41,18 +43,19 @@ class _Measured:
     wrong: Tensor
 
 
-def is_steady(sample: Sample, name: str | None) -> bool:
+def is_steady(near: Neighbours, name: str | None) -> bool:
     """Whether most of the entries that are wrong are as wrong at most neighbours, or forward as steep at all.
 
     Those of the gradient of one input, by its name: chaos in another one excuses nothing. True where nothing
     could be measured there: then nothing speaks against the mismatch.
     """
-    base = _measured(sample, name)
+    base = _of_input(near, near.once(_compared), name)
     if base is None or not base.wrong.any():
         return True
     found: list[_Measured] = []
     as_wrong = torch.zeros(int(base.wrong.sum()))
-    for after in filter(None, (_measured(one, name) for one in _neighbours(sample))):
+    aside = (near.once(_compared_aside, number) for number in range(len(ASIDE)))
+    for after in filter(None, (_of_input(near, comparison, name) for comparison in aside)):
         found.append(after)
         as_wrong += _is_as_wrong(base, after)
         if _are_most(as_wrong >= MOST * len(ASIDE)):
@@ -79,12 +82,23 @@ def _is_as_steep(base: _Measured, after: _Measured) -> Tensor:
     return (after.derivative[base.wrong] - base.derivative[base.wrong]).abs() <= AS_STEEP * scale
 
 
-def _measured(sample: Sample, name: str | None) -> _Measured | None:
+def _compared(sample: Sample) -> Comparison | None:
     """None where nothing could be measured."""
     judged = sample.judged.get(1) or judge(sample.problem, Tolerance(sample.subject.settings.rtol))
-    if not isinstance(judged, Judged):
+    return judged.comparison if isinstance(judged, Judged) else None
+
+
+def _compared_aside(sample: Sample, number: int) -> Comparison | None:
+    """The same at one of the neighbours."""
+    return _compared(next(islice(_neighbours(sample), number, None)))
+
+
+def _of_input(near: Neighbours, comparison: Comparison | None, name: str | None) -> _Measured | None:
+    """The columns of one input, all where it is none."""
+    if comparison is None:
         return None
-    comparison, names = judged.comparison, sample.problem.input_names
+    sample = near.sample
+    names = sample.problem.input_names
     block = sample.inputs.blocks[names.index(name)] if name in names else None
     columns = slice(None) if block is None else slice(block.start, block.stop)
     derivative = comparison.numerical[:, columns].nan_to_num(0.0)

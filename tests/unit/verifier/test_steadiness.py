@@ -6,6 +6,7 @@ from torch.autograd import Function
 from gradverify.model import Case, Point, Settings, Target, TargetKind
 from gradverify.verifier import guard
 from gradverify.verifier.checks.subject import Sample, Subject
+from gradverify.verifier.doubt.neighbours import Neighbours
 from gradverify.verifier.doubt.steadiness import is_steady
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.flat import Layout
@@ -37,5 +38,5 @@ def test_chaos_in_one_input_excuses_nothing_of_another():
     sample = Sample(
         Subject(target, Mixed.apply, Settings()), Case("", 0), Point.TYPICAL, 0, arguments, problem, 1
     )
-    assert is_steady(sample, "b")
-    assert not is_steady(sample, "a")
+    assert is_steady(Neighbours(sample), "b")
+    assert not is_steady(Neighbours(sample), "a")
