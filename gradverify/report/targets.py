@@ -309,7 +309,7 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
         ("precision", "; ".join(_table(report.swept))),
         ("alone", report.swept.native),
         ("past", "; ".join(report.swept.past)),
-        ("not past", "; ".join(report.swept.not_past)),
+        ("not at", "; ".join(report.swept.not_past)),
         ("branches", f"seen on one side only: {one_sided}" if one_sided else ""),
         ("not judged", unjudged),
         ("calls", called if calls.forward else ""),
