@@ -100,14 +100,7 @@ def _at_each(
     every = (MULTIPLES_OF_16, *(c for c in constants if c.value <= LARGEST_CONSTANT))
     wanted = [(value, c) for c in every for value in _values_at(c)]
     for value, constant in sorted(wanted, key=lambda pair: pair[0]):
-        pairs = {
-            name
-            for name in names
-            if value % constant.value and name in function.sweep.sizes
-            if _is_of_pairs([dict(case.sizes).get(name, 0) for case in function.cases], constant)
-        }
-        others = [name for name in names if name not in pairs]
-        missing = [name for name in others if all(sizes.get(name) != value for sizes in tried)]
+        missing = [name for name in names if all(sizes.get(name) != value for sizes in tried)]
         possible = list(_at(function.sweep, base, missing, value))
         small = [one for one in possible if _largest(one.case) <= LARGEST_INPUT]
         reason = ""
@@ -125,9 +118,13 @@ def _at_each(
 
 
 def _values_at(constant: SizeConstant) -> tuple[int, ...]:
-    """Sizes for which `n == c`, `n in (c, ...)`, `n % c == 0`, `n <= c` and `n > c` come out differently."""
+    """Sizes for which `n == c`, `n in (c, ...)`, `n % c == 0`, `n <= c` and `n > c` come out differently.
+
+    What is cut into a few parts is mostly broadcast, or meant for none, where one is left over.
+    """
     value = constant.value
-    return (value,) if constant is MULTIPLES_OF_16 else (value, 2 * value, value + 1)
+    multiples = (value,) if constant is MULTIPLES_OF_16 else (value, 2 * value)
+    return (*multiples, value + 1) if _is_reported(constant) and len(multiples) > 1 else multiples
 
 
 def _at(sweep: Sweep, base: Case, names: Sequence[str], value: int) -> Iterator[Beyond]:

@@ -150,7 +150,6 @@ def test_sizes_in_pairs_stay_pairs_at_a_constant_too(beyond):
     even = "{sizes: {n: [4, 8]}, inputs: {x: [n]}}"
     assert at_of(beyond(even, SizeConstant(6, line=3))) == [
         "n=6, at 6 (line 3)",
-        "n=7, at 6 (line 3)",
         "n=12, at 6 (line 3)",
         "n=16, at multiples of 16",
     ]
