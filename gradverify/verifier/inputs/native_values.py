@@ -44,8 +44,9 @@ def native_arguments(
         to = _COMPLEX.get(dtype) if value.is_complex() else NATIVE[dtype]
         if to is None or value.layout is not torch.strided or _changes_layout(argument):
             return None
-        short = change(argument).to(to)
-        if not short.isfinite().all():
+        given = change(argument)
+        short = given.to(to)
+        if not short.isfinite().all() or ((short == 0) & (given != 0)).any():
             return None
         native.append(replace(argument, value=short, step=_gradient_of(argument)))
         exact.append(replace(argument, value=short.to(value.dtype), step=_gradient_of(argument)))

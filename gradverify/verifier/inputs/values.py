@@ -185,7 +185,7 @@ def _distinct(
     return [spare[i % len(spare)] / unit for i in range(count)]
 
 
-def grid_of(count: int, interval: tuple[float, float]) -> tuple[range, int, float]:
+def grid_of(count: int, interval: tuple[float, float]) -> tuple[range, float, float]:
     """Whole numbers k for which k / unit are enough short decimals of an interval; that unit; their margin.
 
     That far the decimals are from its ends, and are to be from zero and from declared kinks.
@@ -194,6 +194,8 @@ def grid_of(count: int, interval: tuple[float, float]) -> tuple[range, int, floa
     width = high - low
     margin = KEEP_AWAY * width / 2
     decimals = max(0, 2 - math.floor(math.log10(width)))
+    if width * 10**decimals > sys.maxsize:
+        decimals = 6 - math.floor(math.log10(width))  # of so many whole numbers none could be drawn
     while True:
         unit = 10**decimals
         grid = range(math.ceil((low + margin) * unit), math.floor((high - margin) * unit) + 1)

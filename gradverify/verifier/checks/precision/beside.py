@@ -70,15 +70,15 @@ def in_dtype(
     for place in places_of(Place.typical(sample, truth, plainly(dtype, sample.subject.short), asked=asked)):
         judged = place.judged()
         if isinstance(judged, str):
-            if not rows:
-                rows.append(Precision(dtype, "", Closeness.UNKNOWN, reason=judged))
-                findings += [messages.refused(place.where, judged)] if asked else []
-                break
-            continue
+            if rows:
+                continue
+            rows.append(Precision(dtype, "", Closeness.UNKNOWN, reason=judged))
+            findings += [messages.refused(place.where, judged)] if asked else []
+            break
         for judgement in judged:
             made = list(findings_of(place, judgement))
             findings += made
-            if place.declared:
+            if place.declared and (not place.briefly or made):
                 rows.append(row_of(place, judgement, made))
     return findings, rows
 

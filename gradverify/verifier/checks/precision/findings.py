@@ -9,7 +9,7 @@ import torch
 
 from gradverify.model import Closeness, Finding, Precision, Severity
 from gradverify.verifier.checks.precision import messages
-from gradverify.verifier.checks.precision.judging import Judgement, judge_call
+from gradverify.verifier.checks.precision.judging import Judgement
 from gradverify.verifier.checks.precision.native import NativeCall, values_of
 from gradverify.verifier.checks.precision.place import Place
 from gradverify.verifier.guard import Raised
@@ -30,9 +30,8 @@ def row_of(place: Place, judgement: Judgement, findings: Sequence[Finding]) -> P
 
 def findings_of(place: Place, judgement: Judgement) -> Iterator[Finding]:
     """What there is to say of one value; that autocast rounds is what it is for."""
-    made = _lost(place, judgement) if judgement.lost.any() else None
-    if made is not None:
-        yield made
+    if judgement.lost.any():
+        yield _lost(place, judgement)
         return
     plainly = place.declared and not place.arithmetic.autocast_on
     if judgement.closeness is Closeness.WRONG:
@@ -65,14 +64,20 @@ def _rounded(place: Place, judgement: Judgement) -> Iterator[Finding]:
 
 def _wrong(place: Place, judgement: Judgement) -> Iterator[Finding]:
     """GV601: more is lost than rounding explains, once it has repeated itself elsewhere."""
-    if not _repeats(place, judgement):
+    open_still = judgement.unstable and not judgement.sure
+    if not open_still and not _repeats(place, judgement):
         if _rounds_once(place) and judgement.rounding is not None:
             yield from _rounded(place, replace(judgement, closeness=Closeness.ROUNDED))
-        elif place.asked and place.declared:
+        elif place.asked and place.declared and not place.briefly:
             yield messages.unrepeated(place.where, judgement)
         return
-    as_bad = _composite_is_as_bad(place, judgement)
-    if place.declared and judgement.sure and not as_bad:
+    # Plain torch derives no better gradient; of an output that is grossly off forward itself is no excuse.
+    no_excuse = judgement.gross and place.declared and judgement.value.output is not None
+    as_bad = not no_excuse and _composite_is_as_bad(place, judgement)
+    if open_still and place.declared:
+        if not as_bad:
+            yield messages.not_stable(place.where, judgement)
+    elif place.declared and judgement.sure and not as_bad:
         yield messages.wrong(place.where, judgement, Severity.ERROR)
     elif place.asked and (place.declared or not as_bad):
         yield messages.wrong(place.where, judgement, Severity.WARNING)
@@ -96,22 +101,16 @@ def _repeats(place: Place, judgement: Judgement) -> bool:
     return same.sure >= judgement.sure and (as_far or not judgement.excused_by)
 
 
-def _lost(place: Place, judgement: Judgement) -> Finding | None:
-    """GV602, as severe as the composite allows: what plain torch loses as well is no mistake."""
+def _lost(place: Place, judgement: Judgement) -> Finding:
+    """GV602: an error at values that the spec declares; elsewhere as severe as the composite allows."""
     theirs, name = _of_composite(place)
     kept = None
     if theirs is not None:
         number = [value.name for value in theirs.values].index(judgement.value.name)
         finite = torch.isfinite(theirs.got[number])
         kept = bool(finite[judgement.lost].all()) if finite.shape == judgement.lost.shape else None
-    if kept:
-        severity = Severity.ERROR if place.declared else Severity.WARNING
-    elif not place.declared:  # large values may not be valid: plain torch does no better, or it is not known
-        severity = Severity.NOTE
-    elif kept is None:  # nobody knows what plain torch would do: float32 by default accuses nobody by that
-        severity = Severity.ERROR if place.asked else Severity.WARNING
-    else:
-        severity = Severity.WARNING if place.asked else Severity.NOTE
+    # Large values may not be valid: plain torch does no better, or it is not known.
+    severity = Severity.ERROR if place.declared else Severity.WARNING if kept else Severity.NOTE
     is_finite = "is finite there" if kept else "is not finite there either"
     said = "" if kept is None else f"{name} {place.arithmetic.said} {is_finite}"
     return messages.not_finite(place.where, judgement, severity, composite=said)
@@ -119,20 +118,22 @@ def _lost(place: Place, judgement: Judgement) -> Finding | None:
 
 def _composite_is_as_bad(place: Place, judgement: Judgement) -> bool:
     """Whether the composite, run in the native dtype, is wrong there too: it overflows inside as well."""
-    theirs, _ = _of_composite(place)
+    theirs, _ = _of_composite(place, for_gradients=judgement.value.output is None)
     truth = "" if theirs is None else place.truth.of(theirs, place.seed)
     if theirs is None or isinstance(truth, str):
         return False
-    judged = judge_call(theirs, truth)
+    judged = place.judge(theirs, truth)
     same = next((j for j in judged if j.value.name == judgement.value.name), None)
     return same is not None and (same.closeness is Closeness.WRONG or bool(same.lost.any()))
 
 
-def _of_composite(place: Place) -> tuple[NativeCall | None, str]:
+def _of_composite(place: Place, *, for_gradients: bool = False) -> tuple[NativeCall | None, str]:
     """The call with what the composite gives in the native dtype, and its name; None if that is unknown."""
     call = place.call()
-    plain = place.truth.plain(call) if isinstance(call, NativeCall) else None
-    if plain is None or not isinstance(call, NativeCall):
+    if not isinstance(call, NativeCall):
+        return None, ""
+    plain = place.truth.plain(call, for_gradients=for_gradients)
+    if plain is None:
         return None, ""
     values = values_of(call.as_called(plain.problem), call.cotangents)
     return None if isinstance(values, Raised) else replace(call, got=values), plain.source

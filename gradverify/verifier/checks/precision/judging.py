@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,12 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Closeness
+from gradverify.verifier.checks.precision.conditioning import (
+    absorbed_by_ones,
+    allowed_error,
+    largest_input,
+    typical,
+)
 from gradverify.verifier.checks.precision.native import NativeCall, Value
 from gradverify.verifier.checks.precision.scatter import Runs, Scatter
 from gradverify.verifier.numerics.precision.explained import (
@@ -23,11 +30,8 @@ from gradverify.verifier.numerics.precision.explained import (
 from gradverify.verifier.numerics.precision.formats import SINGLE_UNIT, Format
 from gradverify.verifier.numerics.precision.spread import Noise, inside_noise, least_noise, rounding_noise
 
-COARSE_MOVES = 64.0
-"""Standard deviations of what rounded inputs do that are no mistake where the noise inside is not known."""
-
-COARSE_FAR = 8.0
-"""Times the coarse limit from which an error is one without doubt."""
+FAR = 8.0
+"""Times what no formula may lose from which an error is one without doubt."""
 
 GUESSED = 20.0
 """Times the limit up to which an error is in doubt where some of the noise is a guess: grid_sample, right,
@@ -66,6 +70,10 @@ class Judgement:
     """The computation whose own rounding explains what the strongest one's does not."""
     sure: bool = True
     """False for a wrong value whose limits are coarse."""
+    unstable: bool = False
+    """The rounding of its own operations explains it, and is beyond what any stable formula loses."""
+    gross: bool = False
+    """It is beyond that, whatever explains it."""
     lost: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
     """bool: entries that are not finite where the truth is a number of the dtype."""
     exact: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
@@ -83,6 +91,13 @@ class _Held:
     truth: Tensor
     within: Tensor
     """bool: entries that are judged; elsewhere both are zero."""
+    absorbed: Tensor
+    """What vanishes beside numbers of order one, absolute."""
+
+    def beyond(self, moved: Sequence[Tensor]) -> float:
+        """The error at worst, in units of what no formula may lose; NaN where that is not known."""
+        allowed = allowed_error(self.truth, self.absorbed, moved, self.value.form)
+        return ((self.got - self.truth).abs() / allowed).max().item()
 
     def judged(self, closeness: Closeness, worst: float, hides: float | None, **more: Any) -> Judgement:  # noqa: ANN401
         """What was found of it."""
@@ -93,20 +108,45 @@ class _Held:
         return [torch.where(self.within, run[self.number], 0.0) for run in runs]
 
 
-def judge_call(call: NativeCall, truth: Truth) -> list[Judgement]:
-    """Judge every value of one native call."""
-    return [
-        _judged(value, number, got, wanted, truth.scatters)
-        for number, (value, got, wanted) in enumerate(zip(call.values, call.got, truth.values, strict=True))
-        if wanted.shape == got.shape and wanted.numel()
-    ]
+def judge_call(
+    call: NativeCall, truth: Truth, *, reach: float | None = None, briefly: bool = False
+) -> list[Judgement]:
+    """Judge every value of one native call.
+
+    `reach` is the largest magnitude that inputs may have, by default that of the call. `briefly`: only what
+    no formula may lose counts, so that no noise need be measured.
+    """
+    one = largest_input(call) if reach is None else reach
+    judge = _capped if briefly else _near
+    overflows = False
+    found = []
+    absorbed = absorbed_by_ones(call, truth.values, one)
+    for number, (value, got, wanted) in enumerate(zip(call.values, call.got, truth.values, strict=True)):
+        if wanted.shape != got.shape or not wanted.numel():
+            continue
+        known = wanted.abs() <= value.form.largest  # False for a truth that is not finite itself
+        within = known & got.isfinite()
+        both = (torch.where(within, got, 0.0), torch.where(within, wanted, 0.0))
+        judged = judge(_Held(value, number, *both, within, absorbed[number]), truth.scatters)
+        # Where an output is beyond the dtype by right, what its gradient is made of may be.
+        lost = known & ~within if value.output is not None or not overflows else torch.zeros_like(known)
+        overflows |= value.output is not None and bool((~known).any())
+        found.append(replace(judged, lost=lost, exact=wanted))
+    return found
 
 
-def _judged(value: Value, number: int, got: Tensor, wanted: Tensor, scatters: Sequence[Scatter]) -> Judgement:
-    known = wanted.abs() <= value.form.largest  # False for a truth that is not finite itself
-    within = known & got.isfinite()
-    held = _Held(value, number, torch.where(within, got, 0.0), torch.where(within, wanted, 0.0), within)
-    return replace(_near(held, scatters), lost=known & ~within, exact=wanted)
+def _capped(held: _Held, scatters: Sequence[Scatter]) -> Judgement:
+    """By what no formula may lose alone; moved inputs are run where that may make a difference."""
+    form = held.value.form
+    ratio = held.beyond(())
+    if ratio > 1 and scatters:
+        moved = held.of(scatters[-1].moved(form.unit))
+        ratio = held.beyond(moved) if moved else math.nan
+    if ratio <= 1:
+        return held.judged(Closeness.COARSE, ratio, form.unit**0.5)
+    if math.isnan(ratio):
+        return held.judged(Closeness.UNKNOWN, 0.0, None)
+    return held.judged(Closeness.WRONG, ratio, None, unstable=True, sure=ratio > FAR, gross=True)
 
 
 def _near(held: _Held, scatters: Sequence[Scatter]) -> Judgement:
@@ -139,14 +179,18 @@ def _explained(held: _Held, scatters: Sequence[Scatter], rounding: Rounding | No
     """Test B by the strongest computation; where it fails, by the others."""
     form, truth = held.value.form, held.truth
     first: Explained | None = None
-    guessed = False
+    guessed, beyond = False, math.nan
     for scatter in scatters:
         runs = scatter.rounding(form)
         noise = None if runs is None else rounding_noise(truth, held.of(runs[0]), held.of(runs[1]), form)
-        if noise is None or not _is_usable(noise, runs, scatter):
+        if runs is None or noise is None or not _is_usable(noise, runs, scatter):
             continue
         found = explained(held.got, truth, noise, form)
         first, guessed = first or found, guessed or scatter.guessed
+        beyond = held.beyond(held.of(runs[1]))
+        if found.ok and beyond > 1:
+            wrong = held.judged(Closeness.WRONG, beyond, None, found=first, unstable=True, gross=True)
+            return replace(wrong, sure=beyond > FAR)
         if found.ok:
             return held.judged(
                 Closeness.ROUNDED if form.is_short else Closeness.WITHIN,
@@ -161,7 +205,9 @@ def _explained(held: _Held, scatters: Sequence[Scatter], rounding: Rounding | No
     if first is None:
         return _coarse(held, scatters, rounding)
     sure = not guessed or first.worst > GUESSED
-    return held.judged(Closeness.WRONG, first.worst, None, rounding=rounding, found=first, sure=sure)
+    gross = sure and beyond > FAR
+    wrong = held.judged(Closeness.WRONG, first.worst, None, rounding=rounding, found=first, sure=sure)
+    return replace(wrong, gross=gross)
 
 
 def _hidden(found: Explained, noise: Noise, truth: Tensor, form: Format) -> float | None:
@@ -178,26 +224,16 @@ def _hidden(found: Explained, noise: Noise, truth: Tensor, form: Format) -> floa
 def _coarse(held: _Held, scatters: Sequence[Scatter], rounding: Rounding | None) -> Judgement:
     """Where the noise inside is not known: half of the dtype's digits, and what moved inputs do."""
     form, truth = held.value.form, held.truth
-    half = form.unit**0.5
-    size = truth.square().mean().sqrt()
-    if truth.dim():
-        size = size + truth.square().mean(dim=-1, keepdim=True).sqrt()
     runs = held.of(scatters[-1].moved(form.unit)) if scatters else []
-    moved = (
-        torch.stack([run - truth for run in runs]).square().mean(dim=0).sqrt()
-        if runs
-        else torch.full_like(truth, torch.nan)
-    )
-    allowed = half * (truth.abs() + size) + COARSE_MOVES * moved + form.tiny
-    error = (held.got - truth).abs()
+    allowed = allowed_error(truth, held.absorbed, runs, form) if runs else truth * math.nan
     if not allowed.isfinite().all():
         return held.judged(Closeness.UNKNOWN, 0.0, None, rounding=rounding)
+    error = (held.got - truth).abs()
     ratio = (error / allowed).max().item()
     if ratio <= 1:
-        return held.judged(Closeness.COARSE, ratio, half, rounding=rounding)
-    far = torch.maximum(COARSE_FAR * allowed, COARSE_LEAST * (truth.abs() + size))
-    sure = bool((error > far).any())
-    return held.judged(Closeness.WRONG, ratio, None, rounding=rounding, sure=sure)
+        return held.judged(Closeness.COARSE, ratio, form.unit**0.5, rounding=rounding)
+    far = error > torch.maximum(FAR * allowed, COARSE_LEAST * typical(truth))
+    return held.judged(Closeness.WRONG, ratio, None, rounding=rounding, sure=bool(far.any()))
 
 
 def _is_usable(noise: Noise, runs: Runs | None, scatter: Scatter) -> bool:

@@ -47,6 +47,12 @@ OF_A_GRADIENT = ("GV101", "GV302")
 NO_ROUNDING = "That is no rounding: look at the formula, an index, a mask, a sum that was not taken."
 OTHER_VALUES = "Forward and reference compute different things: the gradients are not compared."
 
+HINT_UNSTABLE = (
+    "The formula loses its digits at these values, or a branch for them is wrong: subtract the maximum "
+    "before exp and the mean before squaring, add logarithms instead of multiplying, or compute in more "
+    "digits inside. If such values are not valid in this dtype, narrow `range`, or list other `dtypes`."
+)
+
 HINT_WRONG = (
     "Look for sums kept in the short dtype, casts to a shorter one, large "
     "numbers that cancel: computing in float32 inside and rounding once at the end is the usual remedy."
@@ -92,12 +98,17 @@ class Where:
 def wrong(where: Where, judgement: Judgement, severity: Severity) -> Finding:
     """More is lost than rounding explains."""
     found = judgement.found
-    times = f"{number(judgement.worst)} times what rounding explains"
+    explains = "rounding in any stable formula" if judgement.unstable else "rounding"
+    times = f"{number(judgement.worst)} times what {explains} explains"
     if found is not None and math.isinf(judgement.worst):
         times = "and what rounding explains is not a number"
     short, error = _sixteen_bits(judgement), judgement.got - judgement.truth
-    code = LOSS if short else _code(where, judgement)
-    hint = {LOSS: HINT_WRONG, OF_AN_OUTPUT: OTHER_VALUES}.get(code, NO_ROUNDING)
+    code = LOSS if short or judgement.unstable else _code(where, judgement)
+    hint = (
+        HINT_UNSTABLE
+        if judgement.unstable
+        else {LOSS: HINT_WRONG, OF_AN_OUTPUT: OTHER_VALUES}.get(code, NO_ROUNDING)
+    )
     if short:
         said, hint = f"has only the digits of {short}, {times}", HINT_SIXTEEN.format(short)
     elif _is_proportional(judgement) and found is not None:
@@ -161,6 +172,15 @@ def unstable(where: Where, judgement: Judgement, severity: Severity) -> Finding:
     said = f"loses {number(worst)} times what {where.truth} may; rounding in its own operations explains that"
     hint = "The formula is right and badly conditioned: look for large numbers that cancel."
     return where.finding(judgement, f"{said}; {_worst(judgement)}", hint, severity)
+
+
+def not_stable(where: Where, judgement: Judgement) -> Finding:
+    """GV109: more than a stable formula may lose, and not so much that it is wrong without doubt."""
+    said = (
+        f"is unstable: it is {number(judgement.worst)} times as far off as half of the dtype's digits and "
+        f"rounded inputs explain, so that nothing more is known of it; {_worst(judgement)}"
+    )
+    return where.finding(judgement, said, HINT_UNSTABLE, Severity.WARNING, "GV109")
 
 
 def unrepeated(where: Where, judgement: Judgement) -> Finding:

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 
 from gradverify.model import Effort, Point, tensors_of
 from gradverify.verifier.checks.precision.arithmetic import Arithmetic
-from gradverify.verifier.checks.precision.judging import Judgement, judge_call
+from gradverify.verifier.checks.precision.judging import Judgement, Truth, judge_call
 from gradverify.verifier.checks.precision.messages import Where
 from gradverify.verifier.checks.precision.native import NativeCall, NoCall, native_call
 from gradverify.verifier.checks.precision.truth import Strategy
 from gradverify.verifier.checks.precision.value_ranges import (
     AS_DRAWN,
     EXTREMES,
+    RANGE,
     ValueRange,
-    declared_range,
+    declared_values,
     free_inputs,
+    largest_declared,
 )
 from gradverify.verifier.checks.samples import another_draw
 from gradverify.verifier.checks.subject import Sample
@@ -45,6 +47,8 @@ class Place:
     asked: bool
     """The dtype was listed; float32 is judged by default."""
     seed: int
+    briefly: bool = False
+    """Only what no formula may lose is looked for: rounding was measured at typical values."""
 
     @staticmethod
     def typical(sample: Sample, truth: Strategy, arithmetic: Arithmetic, *, asked: bool) -> Place:
@@ -83,7 +87,13 @@ class Place:
         if isinstance(call, NoCall):
             return call.why
         truth = self.truth.of(call, self.seed)
-        return truth if isinstance(truth, str) else judge_call(call, truth)
+        if isinstance(truth, str):
+            return truth
+        return self.judge(call, truth)
+
+    def judge(self, call: NativeCall, truth: Truth) -> list[Judgement]:
+        """Every value of a call with these inputs."""
+        return judge_call(call, truth, reach=largest_declared(self.sample.case), briefly=self.briefly)
 
     def elsewhere(self) -> Place:
         """The same at other values, as far as others are known to be valid, and for other grad_outputs."""
@@ -95,15 +105,26 @@ class Place:
 
 
 def places_of(typical: Place) -> Iterator[Place]:
-    """Typical values; for a dtype that was listed the declared range, and extremes if nothing limits them."""
+    """Typical values, what the spec declares, and extremes of a listed dtype where it is silent."""
     yield typical
     sample = typical.sample
-    if not typical.asked:
+    quick = sample.subject.settings.effort is Effort.QUICK
+    if sample.point is not Point.TYPICAL or sample.draw or quick:
         return
-    wide = declared_range(sample)
-    if wide is not None:
-        yield replace(typical, arguments=wide, values=ValueRange("the declared range"))
-    if free_inputs(sample.case) and sample.subject.settings.effort is not Effort.QUICK:
+    for found in declared_values(sample, typical.arithmetic.dtype):
+        # A finding shows the inputs that it was made at.
+        arguments = found.arguments
+        shown = replace(sample, arguments=arguments, point=found.point, draw=0)
+        measured = typical.asked and found.name == RANGE
+        yield replace(
+            typical,
+            sample=shown,
+            truth=typical.truth if measured else typical.truth.alone(),
+            arguments=arguments,
+            values=ValueRange(found.name),
+            briefly=not measured,
+        )
+    if typical.asked and free_inputs(sample.case):
         yield from (replace(typical, values=values, declared=False) for values in EXTREMES)
 
 

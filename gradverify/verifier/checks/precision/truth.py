@@ -59,8 +59,14 @@ class Strategy(Protocol):
     def of(self, call: NativeCall, seed: int) -> Truth | str:
         """The truth for one native call, or why there is none, as the end of a sentence."""
 
-    def plain(self, call: NativeCall) -> Composite | None:
-        """A composite that can be run in the native dtype, where there is one."""
+    def plain(self, call: NativeCall, *, for_gradients: bool = False) -> Composite | None:
+        """A composite that can be run in the native dtype, where there is one.
+
+        What torch derives of forward's own operations says something of gradients alone.
+        """
+
+    def alone(self) -> Strategy:
+        """The same without what is needed to measure rounding alone."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +95,14 @@ class Verified:
                 sources.insert(0, Source(self.composite.source, other, cotangents, seed, plain=True))
         return Truth(own, tuple(Scatter(source) for source in sources))
 
-    def plain(self, call: NativeCall) -> Composite | None:  # noqa: ARG002 - the protocol's signature
+    def plain(self, call: NativeCall, *, for_gradients: bool = False) -> Composite | None:  # noqa: ARG002 - the protocol's signature
         """The confirmed composite, or any that gives the target's values."""
         composite = self.composite if isinstance(self.composite, Composite) else composite_of(self.sample)
         return composite if isinstance(composite, Composite) else None
+
+    def alone(self) -> Strategy:
+        """Its own values."""
+        return replace(self, composite=NoComposite("its own values are enough"))
 
 
 @dataclass(frozen=True)
@@ -120,13 +130,17 @@ class FromNative:
         source = Source(self.name, other, call.exact_cotangents, seed, plain=True)
         return Truth(values, (Scatter(source),))
 
+    def alone(self) -> Strategy:
+        """The composite is all there is."""
+        return self
+
     def composite(self, call: NativeCall) -> Composite | None:
         """The reference; without one, what forward's operations are."""
         return self._reference(call) if self.subject.reference is not None else self._recorded(call)
 
-    def plain(self, call: NativeCall) -> Composite | None:
-        """The reference alone: forward's own operations are what is judged."""
-        return self._reference(call)
+    def plain(self, call: NativeCall, *, for_gradients: bool = False) -> Composite | None:
+        """The reference; forward's own operations are what is judged, but for their derivative."""
+        return self.composite(call) if for_gradients else self._reference(call)
 
     def _recorded(self, call: NativeCall) -> Composite | None:
         """The operations that forward ran on the native inputs."""
@@ -165,9 +179,13 @@ class OwnFloat32:
             return f"in float32 it raises {values.error.type}"
         return Truth(values, (Scatter(Source(self.name, problem, call.exact_cotangents, seed)),))
 
-    def plain(self, call: NativeCall) -> Composite | None:  # noqa: ARG002 - the protocol's signature
+    def plain(self, call: NativeCall, *, for_gradients: bool = False) -> Composite | None:  # noqa: ARG002 - the protocol's signature
         """There is none."""
         return None
+
+    def alone(self) -> Strategy:
+        """It is alone."""
+        return self
 
 
 def _through_float32(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,18 +1,19 @@
-"""Values at which short formats overflow or cancel: typical ones moved, where the spec allows it."""
+"""Values at which formats overflow or cancel: what a spec declares, else typical ones moved."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Case, Point, TensorInput, tensors_of
+from gradverify.model import Case, ConcatInput, Input, ListInput, Point, TensorInput, tensors_of
 from gradverify.verifier.checks.samples import exact_arguments_at
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.inputs.values import interval_of
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,22 @@ class ValueRange:
 
 AS_DRAWN = ValueRange("")
 
+RANGE = "the declared range"
+"""The name of values over all of it."""
+
+NEAR = 2.0**-10
+"""Share of an end, or of the range's width where that is less, within which values are near it: so near that
+squares of them cancel, and ties of float32 are rare."""
+
+MAGNITUDES = 2
+"""Magnitudes inside of a range, evenly spread over the decades between its largest and its smallest one."""
+
+SMALLEST = 1e-4
+"""The smallest magnitude of a range that holds zero, beside its largest one, or one where that is larger."""
+
+DECADES = 1e3
+"""Factor between the largest and the smallest magnitude of a range from which there are others inside."""
+
 EXTREMES = (
     ValueRange("values times 60", factor=60.0),
     ValueRange("values plus 1000", shift=1000.0),
@@ -50,13 +67,116 @@ def free_inputs(case: Case) -> frozenset[str]:
     return frozenset(i.name for i in case.inputs if all(map(_is_free, tensors_of(i))) and tensors_of(i))
 
 
-def declared_range(sample: Sample) -> Sequence[Argument] | None:
-    """The arguments at the declared range of the spec, None where it declares none."""
-    tensors = [t for i in sample.case.inputs for t in tensors_of(i)]
-    if sample.case.hook or not any(t.range is not None and _is_floating(t) for t in tensors):
-        return None
-    drawn = exact_arguments_at(sample.subject, sample.case, Point.WIDE, 0)
-    return None if isinstance(drawn, Raised) else drawn
+@dataclass(frozen=True)
+class Declared:
+    """Values that a spec says are valid."""
+
+    name: str
+    """Of the range of values, for sentences."""
+    point: Point
+    arguments: tuple[Argument, ...]
+    """In float64."""
+
+
+def declared_values(sample: Sample, dtype: torch.dtype) -> Iterator[Declared]:
+    """The arguments over the declared range, near its ends and at magnitudes inside, and at special values.
+
+    As far as the spec declares any; none leaves its range by being rounded to `dtype`.
+    """
+    case = sample.case
+    if case.hook:
+        return
+    asked = []
+    if any(t.range is not None and _is_drawn(t) for i in case.inputs for t in tensors_of(i)):
+        asked.append((RANGE, Point.WIDE, case))
+        narrow = [
+            ("near the low end of the declared range", _near_low),
+            ("near the high end of the declared range", _near_high),
+            *(("a magnitude inside the declared range", _magnitude(1 + k)) for k in range(MAGNITUDES)),
+        ]
+        asked += [(name, Point.WIDE, _narrowed(case, narrower)) for name, narrower in narrow]
+    if any(t.special for i in case.inputs for t in tensors_of(i)):
+        asked.append(("declared special values", Point.SPECIAL, case))
+    seen = [case.inputs]
+    for name, point, narrowed in asked:
+        if narrowed is not case and narrowed.inputs in seen:
+            continue
+        seen.append(narrowed.inputs)
+        drawn = exact_arguments_at(sample.subject, narrowed, point, 0)
+        if not isinstance(drawn, Raised):
+            yield Declared(name, point, tuple(_kept_inside(drawn, case, dtype)))
+
+
+def largest_declared(case: Case) -> float:
+    """The largest magnitude that an input may have; at least one where the spec does not say."""
+    floating = [t for i in case.inputs for t in tensors_of(i) if _is_floating(t)]
+    return max((max(map(abs, t.range)) if t.range else 1.0 for t in floating), default=1.0)
+
+
+def _narrowed(case: Case, narrower: Callable[[float, float], tuple[float, float] | None]) -> Case:
+    """The case with other declared ranges; what has none, or is built otherwise, stays as it is."""
+
+    def of_tensor(spec: TensorInput) -> TensorInput:
+        if spec.range is None or not _is_drawn(spec):
+            return spec
+        low, high = interval_of(spec, Point.WIDE)
+        found = narrower(low, high)
+        return spec if found is None or not found[0] < found[1] else replace(spec, range=found)
+
+    def of_input(given: Input) -> Input:
+        match given:
+            case TensorInput():
+                return of_tensor(given)
+            case ListInput():
+                return replace(given, items=tuple(map(of_tensor, given.items)))
+            case ConcatInput():
+                return replace(given, parts=tuple(map(of_tensor, given.parts)))
+            case _:
+                return given
+
+    return replace(case, inputs=tuple(map(of_input, case.inputs)))
+
+
+def _near_low(low: float, high: float) -> tuple[float, float]:
+    return low, low + NEAR * min(high - low, abs(low))
+
+
+def _near_high(low: float, high: float) -> tuple[float, float]:
+    return high - NEAR * min(high - low, abs(high)), high
+
+
+def _magnitude(step: int) -> Callable[[float, float], tuple[float, float] | None]:
+    """What makes a range one of numbers of one magnitude, so many steps below the largest one."""
+
+    def narrower(low: float, high: float) -> tuple[float, float] | None:
+        largest = max(abs(low), abs(high))
+        through_zero = low <= 0 <= high
+        smallest = SMALLEST * min(largest, 1.0) if through_zero else min(abs(low), abs(high))
+        if largest < DECADES * smallest:
+            return None
+        size = largest * (smallest / largest) ** (step / (MAGNITUDES + 1))
+        if through_zero:
+            return max(low, -size), min(high, size)
+        return (size / 2, size) if low > 0 else (-size, -size / 2)
+
+    return narrower
+
+
+def _kept_inside(arguments: Sequence[Argument], case: Case, dtype: torch.dtype) -> Iterator[Argument]:
+    """The arguments, those that rounding would move out of their declared range one number further in."""
+    ranges = {t.name: t.range for i in case.inputs for t in tensors_of(i) if t.range and _is_drawn(t)}
+    for argument in arguments:
+        given, value = ranges.get(argument.name), argument.value
+        if given is None or not isinstance(value, Tensor) or value.dtype != torch.float64 or argument.step:
+            yield argument
+            continue
+        short, inward = value.to(dtype).double(), torch.finfo(dtype).eps * value.abs()
+        value = torch.where(short > given[1], value - inward, value)
+        yield replace(argument, value=torch.where(short < given[0], value + inward, value))
+
+
+def _is_drawn(spec: TensorInput) -> bool:
+    return _is_floating(spec) and not spec.structure and spec.value is None and not spec.make
 
 
 def _is_free(spec: TensorInput) -> bool:

@@ -1,0 +1,33 @@
+"""What a verifier must answer for the Functions of this folder; rows as in `../general/expected.py`."""
+
+NAMES = (
+    "Softmax",
+    "LogSumExp",
+    "Variance",
+    "LogProduct",
+    "Sigmoid",
+    "SoftplusBackward",
+    "LogCoshBackward",
+    "UnitVector",
+    "OneMinusCos",
+    "Hypot",
+    "SquareDistance",
+    "ConjugateRoot",
+    "LogOnePlus",
+    "DeviationBackward",
+    "GeometricMean",
+    "LogOfSoftmax",
+    "LogProductBackward",
+    "TanhByExponentials",
+    "QuadraticRoot",
+    "LogSumExpBackward",
+)
+"""Of pairs: a formula that is stable in float32 at its declared range, and one that is not."""
+
+EXPECTED = {
+    **{("right", name, "with spec"): {"status": "passed", "may": {"GV108"}} for name in NAMES},
+    **{
+        ("wrong", name, "with spec"): {"status": "failed", "any_of": {"GV601", "GV602"}, "may": {"GV108"}}
+        for name in NAMES
+    },
+}
