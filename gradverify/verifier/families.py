@@ -209,7 +209,8 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     if reader is not None:
         reader.reset()
     if sample.is_native:
-        return run_natively(sample, wanted), not_judged_natively(sample)
+        natively = run_natively(sample, wanted)
+        return natively, not_judged_natively(sample, natively)
     early = early_gradient(sample) if Family.CONTRACT in wanted and is_swept(sample) else None
     by_torch = sample.subject.settings.engine is Engine.TORCH
     first = (torch_first_order if by_torch else first_order)(sample)

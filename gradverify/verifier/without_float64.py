@@ -12,16 +12,15 @@ from gradverify.verifier.checks.float32_inside import is_given_short
 from gradverify.verifier.checks.precision.alone import judged_alone, no_float64_path
 from gradverify.verifier.checks.precision.autocast import autocast
 from gradverify.verifier.checks.precision.decided import FLOAT32_INSIDE, native_dtype
+from gradverify.verifier.checks.precision.second_natively import second_order_natively
 from gradverify.verifier.checks.precision.truth import FromNative
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.second_order import graph_alone
 from gradverify.verifier.checks.subject import Native, Sample
 from gradverify.verifier.variations.sweep import early_gradient, sweep
 
-ONLY_NATIVE = (
-    "second order, transforms and the reference in float64 were not judged: there is no float64 path"
-)
+ONLY_NATIVE = "transforms and the reference in float64 were not judged: there is no float64 path"
+
 BRIEF = (
     "; a call launches many interpreted programs, so further layouts and requires_grad sets were left out "
     "(--effort thorough runs them)"
@@ -39,9 +38,11 @@ def is_swept(sample: Sample) -> bool:
     return sample.point is Point.TYPICAL and sample.draw == 0 and (across is None or across.is_swept)
 
 
-def not_judged_natively(sample: Sample) -> str:
+def not_judged_natively(sample: Sample, found: dict[Family, CheckResult]) -> str:
     """What is left out of a native sample, in words."""
-    return ONLY_NATIVE + (BRIEF if sample.subject.brief else "")
+    second = found[Family.GRADGRADCHECK]
+    unknown = is_swept(sample) and second.outcome is Outcome.NOT_RUN and not second.capability
+    return ("second order, " if unknown else "") + ONLY_NATIVE + (BRIEF if sample.subject.brief else "")
 
 
 def run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, CheckResult]:
@@ -59,7 +60,7 @@ def run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, Chec
         if is_swept(sample) and has_gradient and not stops_judgement(found[Family.CONTRACT]):
             found[Family.CONTRACT] = found[Family.CONTRACT].beside(sweep(sample, early))
     if Family.GRADGRADCHECK in wanted and is_swept(sample) and has_gradient:
-        found[Family.GRADGRADCHECK] = graph_alone(sample)
+        found[Family.GRADGRADCHECK] = second_order_natively(sample)
     if judged.swept.native and is_swept(sample):
         judged = judged.beside(autocast(sample, FromNative(sample.subject)))
     return found | {Family.PRECISION: judged}

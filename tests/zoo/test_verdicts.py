@@ -49,6 +49,8 @@ MODULES = [
     ("saturated", "wrong"),
     ("cancelling", "right"),
     ("cancelling", "wrong"),
+    ("natively", "right"),
+    ("natively", "wrong"),
     ("unstable", "right"),
     ("unstable", "wrong"),
     ("short", "right"),

@@ -12,19 +12,21 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Engine, Finding, Outcome, Point, RaisedError, Severity
+from gradverify.model import Engine, Finding, Outcome, Point, RaisedError, Severity, tensors_of
 from gradverify.verifier.checks.first_order import seen_from_afar, where_differentiable
 from gradverify.verifier.checks.float32_inside import single_precision_outputs
 from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.precision.alone import judged_alone
+from gradverify.verifier.checks.precision.native_jacobians import exact_problem
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import blocks
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
+from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.column_compression import Columns
-from gradverify.verifier.numerics.compare import VAGUE, Comparison
+from gradverify.verifier.numerics.compare import VAGUE, Comparison, compare
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
 from gradverify.verifier.numerics.noise import typical_values
@@ -53,6 +55,9 @@ JOINT = 1e-2
 
 CERTAIN = frozenset({"GV101", "GV107", "GV108"})
 """Codes that need no declared input to be mistakes."""
+
+LOST = "GV602"
+"""What is not finite in a native dtype."""
 
 CERTAIN_NATIVELY = CERTAIN | {"GV302"}
 """In a native dtype the reference is what says so. That forward overflows there is no mistake."""
@@ -117,8 +122,26 @@ def _natively(sample: Sample) -> AtUndeclared:
     """A target without a float64 path, in its own dtype: what is wrong beyond its rounding."""
     judged = judged_alone(sample)
     certain = (f for f in judged.findings if f.code in CERTAIN_NATIVELY)
-    errors = tuple(f for f in certain if f.severity is Severity.ERROR)
-    return AtUndeclared(CheckResult(errors, outcome_of(errors)), judged=bool(judged.swept.native))
+    found = tuple(f for f in certain if f.severity is Severity.ERROR)
+    if any(f.code == LOST and f.input is not None for f in judged.findings) and not found:
+        found = tuple(_lost_natively(sample))
+    return AtUndeclared(CheckResult(found, outcome_of(found)), judged=bool(judged.swept.native))
+
+
+def _lost_natively(sample: Sample) -> list[Finding]:
+    """NaN at zeros and ties in a native gradient, where the composite has finite slopes, as in float64."""
+    exact = exact_problem(sample)
+    if exact is None or sample.point is not Point.SPECIAL:
+        return []
+    claimed = analytical_jacobian(sample.problem)
+    judged = judge(exact, Tolerance(RTOL))
+    if isinstance(claimed, Raised) or not isinstance(judged, Judged):
+        return []
+    compared = compare(claimed.value, judged.measured, judged.inputs, judged.outputs, Tolerance(RTOL))
+    nothing = torch.zeros_like(compared.wrong)
+    nonfinite = replace(compared, wrong=nothing, imprecise=nothing)
+    in_float64 = replace(sample, problem=exact, arguments=exact.arguments)
+    return _reported(in_float64, replace(judged, comparison=nonfinite))
 
 
 _SILENCE = AtUndeclared(CheckResult(outcome=Outcome.NOT_RUN), judged=False)
@@ -131,8 +154,20 @@ def _reported(sample: Sample, judged: Judged) -> list[Finding]:
         return found
     nothing = torch.zeros_like(judged.comparison.wrong)
     nonfinite = replace(judged.comparison, wrong=nothing, imprecise=nothing)
-    found = _findings(sample, where_differentiable(sample, nonfinite, judged.measured))
-    return [replace(one, severity=Severity.WARNING) for one in found]
+    kept = where_differentiable(sample, nonfinite, judged.measured)
+    severity = Severity.ERROR if _at_declared_zeros(sample, kept) else Severity.WARNING
+    return [replace(one, severity=severity) for one in _findings(sample, kept)]
+
+
+def _at_declared_zeros(sample: Sample, comparison: Comparison) -> bool:
+    """Whether zeros alone get NaN, of inputs whose spec says that zeros are valid."""
+    x, lost = sample.inputs.flatten(sample.problem.primals), comparison.nonfinite.any(dim=0)
+    zeros = {t.name for i in sample.case.inputs for t in tensors_of(i) if 0.0 in t.special}
+    for name, block in zip(sample.problem.input_names, sample.inputs.blocks, strict=True):
+        part = slice(block.start, block.stop)
+        if lost[part].any() and (name not in zeros or x[part][lost[part]].any()):
+            return False
+    return True
 
 
 def _findings(sample: Sample, comparison: Comparison) -> list[Finding]:

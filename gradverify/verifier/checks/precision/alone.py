@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Closeness, Finding, Outcome, Point, Precision, Severity
+from gradverify.model import Closeness, Finding, Outcome, Point, Precision, Severity, Swept
 from gradverify.model.points import is_declared
 from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.inconclusive import invented
@@ -21,18 +21,16 @@ from gradverify.verifier.checks.precision.beside import in_dtype, together
 from gradverify.verifier.checks.precision.decided import listed_dtypes
 from gradverify.verifier.checks.precision.located import located
 from gradverify.verifier.checks.precision.messages import OWN_FLOAT32
-from gradverify.verifier.checks.precision.native import NativeCall, values_at
+from gradverify.verifier.checks.precision.native import NativeCall
 from gradverify.verifier.checks.precision.place import Place
 from gradverify.verifier.checks.precision.truth import FromNative, OwnFloat32
 from gradverify.verifier.checks.result import CheckResult
+from gradverify.verifier.checks.structured_grad_outputs import NotTaken, wrong_with_structure
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.room import room_around
 from gradverify.verifier.numerics.precision.along_gradient import AlongGradient, Weighed, along_gradient
-
-LINEAR = 2.0**10
-"""Factor of the grad_output for which the gradient must be multiplied exactly: a power of two."""
 
 NAME_A_REFERENCE = "Name a `reference:` of plain torch operations: it runs in float64, and shows every entry."
 
@@ -41,9 +39,6 @@ WHICH_ENTRIES = (
     "entries are wrong."
 )
 """The hint of a slope that is wrong."""
-
-EXACT = 4.0
-"""Units of rounding of the largest entry that scaling may change: none in plain torch, atomics a few."""
 
 
 def judged_alone(sample: Sample) -> CheckResult:
@@ -57,7 +52,19 @@ def judged_alone(sample: Sample) -> CheckResult:
     result = _native(
         together([(located(sample, found), rows) for found, rows in results]), subject.why_native
     )
+    result = _linear(sample, result)
     return _of_guesses(result) if subject.inferred else result
+
+
+def _linear(sample: Sample, result: CheckResult) -> CheckResult:
+    """The result with what is wrong for grad_outputs that a loss sends, as it is asked for in float64."""
+    wrong = None if result.outcome is Outcome.FAILED else wrong_with_structure(sample)
+    if wrong is None:
+        return result
+    if isinstance(wrong, NotTaken):
+        wrong = backward_raised(sample, wrong.error, f" for a grad_output {wrong.said}")
+    rows = (Precision(sample.subject.native, "", Closeness.WRONG),)
+    return result.beside(CheckResult((wrong,), Outcome.FAILED, swept=Swept(precision=rows)))
 
 
 def no_float64_path(sample: Sample) -> Finding:
@@ -89,7 +96,8 @@ def _native(result: CheckResult, why: str) -> CheckResult:
 
 def _alone(sample: Sample, dtype: str) -> tuple[list[Finding], list[Precision]]:
     """One dtype by a composite; by finite differences where there is none."""
-    truth = FromNative(sample.subject)
+    beside = is_declared(sample.point, sample.draw) and sample.point is not Point.TYPICAL
+    truth = FromNative(sample.subject, case=sample.case if beside else None)
     found, rows = in_dtype(sample, truth, dtype, asked=dtype in sample.subject.dtypes)
     if any(row.value for row in rows):
         if any(row.closeness is Closeness.UNKNOWN for row in rows):
@@ -113,9 +121,6 @@ def _without_composite(
 ) -> tuple[list[Finding], list[Precision]]:
     """One dtype by what the target gives for other grad_outputs, and beside its own inputs."""
     sample, dtype = place.sample, place.arithmetic.name
-    nonlinear = _nonlinearity(place, call)
-    if nonlinear is not None:
-        return [nonlinear], [Precision(dtype, "", Closeness.WRONG)]
     if dtype != "float32":
         return _against_float32(place, reason)
     slope = _slope(place, call)
@@ -239,31 +244,6 @@ def _slope(place: Place, call: NativeCall, *, faint: bool = False) -> AlongGradi
     rooms = room_around(place.sample.case, problem.arguments)
     rooms = [r[..., None] if p.is_complex() else r for r, p in zip(rooms, problem.primals, strict=True)]
     return along_gradient(weighed, parts, gradients, rooms, faint=faint)
-
-
-def _nonlinearity(place: Place, call: NativeCall) -> Finding | None:
-    """GV106, where a grad_output times a power of two does not give the gradient times it."""
-    short = call.values[0].form.largest < LINEAR**4  # float16 overflows soon
-    factor = 4.0 if short else LINEAR
-    scaled = values_at(call.problem, call.problem.primals, [u * factor for u in call.cotangents])
-    if isinstance(scaled, Raised):
-        return None
-    for value, got, more in zip(call.values, call.got, scaled, strict=True):
-        if value.output is not None or not got.numel():
-            continue
-        known = got.isfinite() & more.isfinite()  # what overflows says nothing of the rest
-        error = torch.where(known, more / factor - got, 0.0).abs().max().item()
-        allowed = EXACT * value.form.unit * torch.where(known, got, 0.0).abs().max().item() + value.form.tiny
-        if error > allowed:
-            return place.sample.finding(
-                "GV106",
-                f"{place.arithmetic.said}, {number(factor)} times the grad_output does not give "
-                f"{number(factor)} times the gradient with respect to `{value.input}`: "
-                f"it is {number(error)} off",
-                hint="Something inside loses digits or clips: a cast to a shorter dtype, a clamp, a sign.",
-                input=value.input,
-            )
-    return None
 
 
 def _not_judged(sample: Sample, dtype: str, reason: str) -> Finding:

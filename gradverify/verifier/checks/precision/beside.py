@@ -68,6 +68,8 @@ def in_dtype(
     findings: list[Finding] = []
     rows: list[Precision] = []
     for place in places_of(Place.typical(sample, truth, plainly(dtype, sample.subject.short), asked=asked)):
+        if any(f.severity is Severity.ERROR for f in findings):
+            break  # what is wrong there is wrong elsewhere as well
         judged = place.judged()
         if isinstance(judged, str):
             if rows:

@@ -17,7 +17,7 @@ from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.compare import compare
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
-from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.problem import CallProblem, Problem
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
@@ -32,28 +32,38 @@ def native_jacobians(sample: Sample) -> Judged | NotJudged | Raised:
     """Backward's rows beside those of the composite at the same rounded values."""
     if sample.problem.outputs.size > MOST_ROWS:
         return NotJudged(f"its Jacobian has more than {MOST_ROWS} rows")
+    exact = exact_problem(sample)
+    if exact is None:
+        return NotJudged("there is no float64 path and no composite")
+    return jacobians_beside(sample.problem, exact)
+
+
+def exact_problem(sample: Sample) -> CallProblem | None:
+    """The composite in float64 at the values of a native sample; None where there is none."""
     truth = FromNative(sample.subject)
-    place = Place.typical(sample, truth, plainly(sample.subject.native), asked=True)
-    call = place.call()
+    call = Place.typical(sample, truth, plainly(sample.subject.native), asked=True).call()
     composite = truth.composite(call) if isinstance(call, NativeCall) else None
     if composite is None or not isinstance(call, NativeCall):
-        return NotJudged("there is no float64 path and no composite")
-    exact = replace(composite.problem, arguments=call.exact.arguments)
-    mine, theirs = analytical_jacobian(sample.problem), analytical_jacobian(exact)
+        return None
+    return replace(composite.problem, arguments=call.exact.arguments)
+
+
+def jacobians_beside(native: Problem, exact: Problem) -> Judged | NotJudged | Raised:
+    """The rows of a native problem's backward beside those of the same in float64."""
+    mine, theirs = analytical_jacobian(native), analytical_jacobian(exact)
     if isinstance(mine, Raised):
         return mine
     values = exact.evaluate(exact.primals)
     if isinstance(theirs, Raised) or isinstance(values, Raised) or mine.value.shape != theirs.value.shape:
         return NotJudged("the composite could not be differentiated")
-    inputs, outputs = sample.inputs, sample.problem.outputs
-    centre = exact.outputs.flatten(values.value)
-    measured = _as_measured(theirs.value, centre, exact, sample.problem)
-    half_the_digits = float(torch.finfo(call.dtype).eps) ** 0.5
+    inputs, outputs = Layout.of(native.primals), native.outputs
+    measured = _as_measured(theirs.value, exact.outputs.flatten(values.value), exact, native)
+    half_the_digits = float(outputs.rounding.max()) ** 0.5
     comparison = compare(mine.value, measured, inputs, outputs, Tolerance(half_the_digits))
     return Judged(comparison, measured, inputs, outputs)
 
 
-def _as_measured(value: Tensor, centre: Tensor, exact: CallProblem, native: CallProblem) -> NumericalJacobian:
+def _as_measured(value: Tensor, centre: Tensor, exact: Problem, native: Problem) -> NumericalJacobian:
     """The composite's Jacobian, as far as the rounding of the native one lets it be reported."""
     inputs = Layout.of(native.primals)
     unit = inputs.rounding.max() / 2

@@ -111,7 +111,8 @@ def places_of(typical: Place) -> Iterator[Place]:
     quick = sample.subject.settings.effort is Effort.QUICK
     if sample.point is not Point.TYPICAL or sample.draw or quick:
         return
-    for found in declared_values(sample, typical.arithmetic.dtype):
+    first = sample.subject.is_first_of_options
+    for found in declared_values(sample, typical.arithmetic.dtype) if first else ():
         # A finding shows the inputs that it was made at.
         arguments = found.arguments
         shown = replace(sample, arguments=arguments, point=found.point, draw=0)

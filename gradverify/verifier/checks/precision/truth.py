@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from gradverify.model import Case, Point
 from gradverify.verifier import guard
 from gradverify.verifier.checks.composite import (
     Composite,
@@ -19,10 +20,12 @@ from gradverify.verifier.checks.composite import (
 )
 from gradverify.verifier.checks.precision.judging import Truth
 from gradverify.verifier.checks.precision.messages import OWN_FLOAT32
-from gradverify.verifier.checks.precision.native import NativeCall, values_of
+from gradverify.verifier.checks.precision.native import NativeCall, native_call, values_of
 from gradverify.verifier.checks.precision.scatter import Scatter, Source
+from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.native_values import drawn_value
 from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.numerics.precision.formats import as_real
 from gradverify.verifier.numerics.precision.random_rounding import erring
@@ -110,6 +113,10 @@ class FromNative:
     """The truth for a target without a float64 path: the reference, or forward's operations in float64."""
 
     subject: Subject
+    case: Case | None = None
+    """Given at values that are no typical ones: there nothing may change, as where all is saturated."""
+    followed: bool = False
+    """Forward's operations were seen to follow it at the values beside which these lie."""
 
     @property
     def name(self) -> str:
@@ -125,14 +132,32 @@ class FromNative:
         values = values_of(other, call.exact_cotangents)
         if isinstance(values, Raised):
             return f"{self.name} cannot be differentiated in float64: {values.error.type}"
-        if self.subject.reference is None and not _follows(call, other, seed):
+        if self.subject.reference is None and not self._is_followed(call, other, seed):
             return "it has no float64 path, and its forward is not made of torch operations alone"
         source = Source(self.name, other, call.exact_cotangents, seed, plain=True)
         return Truth(values, (Scatter(source),))
 
     def alone(self) -> Strategy:
-        """The composite is all there is."""
-        return self
+        """The composite, which was seen to follow forward at typical values."""
+        return replace(self, followed=True)
+
+    def _is_followed(self, call: NativeCall, composite: CallProblem, seed: int) -> bool:
+        """Whether forward's operations follow it here; where nothing changes, at typical values."""
+        if self.followed:
+            return True
+        found = _follows(call, composite, seed)
+        if found is not None or self.case is None:
+            return bool(found)
+        typical = prepare(self.subject, self.case, Point.TYPICAL, 0)
+        if not isinstance(typical, Sample):
+            return False
+        there = native_call(
+            typical.problem, typical.exact or typical.arguments, call.arithmetic, drawn_value, seed
+        )
+        other = replace(self, case=None).composite(there) if isinstance(there, NativeCall) else None
+        if other is None or not isinstance(there, NativeCall):
+            return False
+        return bool(_follows(there, replace(other.problem, arguments=there.exact.arguments), seed))
 
     def composite(self, call: NativeCall) -> Composite | None:
         """The reference; without one, what forward's operations are."""
@@ -202,8 +227,10 @@ def _cast(value: Any, of: torch.dtype, to: torch.dtype) -> Any:  # noqa: ANN401 
     return value.to(to) if isinstance(value, Tensor) and value.dtype is of else value
 
 
-def _follows(call: NativeCall, composite: CallProblem, seed: int) -> bool:
+def _follows(call: NativeCall, composite: CallProblem, seed: int) -> bool | None:
     """Whether a recorded forward gives forward's values, and changes as forward does where inputs move.
+
+    None where nothing changes.
 
     NumPy, `.item()` and kernels leave no operation behind, only the number that they gave: that has forward's
     value and none of its changes. What does not change by more than rounding shows neither.
@@ -228,7 +255,7 @@ def _follows(call: NativeCall, composite: CallProblem, seed: int) -> bool:
         if not near.all() or not along:
             return False
         seen |= bool(is_known(whole, whole, rounding))
-    return seen
+    return seen or None
 
 
 def _both(call: NativeCall, composite: CallProblem, primals: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
