@@ -7,13 +7,13 @@ checks against the exact derivative; the others stay exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Entries, Finding, Outcome, Severity
+from gradverify.model import Entries, Finding, Outcome, Point, Severity
 from gradverify.verifier.checks.composite import reference_problem
 from gradverify.verifier.checks.first_order import measured_first_order
 from gradverify.verifier.checks.random_signs import random_signs
@@ -24,8 +24,14 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.flat import Block, Layout
 from gradverify.verifier.numerics.own_rounding import gradient_round_off, value_round_off
 from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
-from gradverify.verifier.numerics.round_off import gradient_spread, value_spread
+from gradverify.verifier.numerics.round_off import OF_ONE, gradient_spread, value_spread
 from gradverify.verifier.numerics.tolerance import SAFETY
+
+LOSES_DIGITS = (
+    "Something in backward loses digits, such as a difference quotient with a small step, or large numbers "
+    "that cancel."
+)
+"""The hint of a gradient that is unstable."""
 
 REPLACED = frozenset({"GV101", "GV106", "GV107"})
 """Codes that a surrogate stands in for."""
@@ -50,7 +56,7 @@ def reference(sample: Sample, first: FirstOrder, second: CheckResult | None) -> 
     findings = findings or _compare_gradients(sample, mine, other, first)
     if not findings and second is not None and second.capability == "yes":
         findings = _compare_second(sample, mine, other)
-    return CheckResult(tuple(findings), outcome_of(findings))
+    return _result(findings)
 
 
 def surrogate_gradient(sample: Sample, surrogate: Surrogate) -> CheckResult:
@@ -61,8 +67,15 @@ def surrogate_gradient(sample: Sample, surrogate: Surrogate) -> CheckResult:
     if isinstance(built, Raised):
         return _refused(sample, f"the surrogate raised {built.error.type}: {first_line(built.error.message)}")
     found = _compare_gradients(sample, sample.problem, built.value, None)
-    findings = tuple(f for f in found if surrogate.covers(f.input))
-    return CheckResult(findings, outcome_of(findings))
+    return _result([f for f in found if surrogate.covers(f.input)])
+
+
+def _result(findings: Sequence[Finding]) -> CheckResult:
+    """Findings as a result: what is left open is not passed."""
+    outcome = outcome_of(tuple(findings))
+    if outcome is Outcome.PASSED and any(f.code == "GV109" for f in findings):
+        outcome = Outcome.INCONCLUSIVE
+    return CheckResult(tuple(findings), outcome)
 
 
 def without_exact(first: FirstOrder, surrogate: Surrogate) -> FirstOrder:
@@ -121,6 +134,7 @@ def _compare_forward(sample: Sample, mine: CallProblem, other: CallProblem) -> l
     noise = value_spread(mine, x) + value_spread(other, y)
     if _differs(sample, x, y, noise).any():
         noise += (value_round_off(mine) + value_round_off(other)) / SAFETY
+    pair = (x, y, noise, noise)
     return [
         sample.finding(
             "GV301",
@@ -132,7 +146,7 @@ def _compare_forward(sample: Sample, mine: CallProblem, other: CallProblem) -> l
             badness=_badness(entries),
         )
         for position, block in zip(mine.output_positions, mine.outputs.blocks, strict=True)
-        if (entries := _entries(sample, (x, y, noise), block, of_output=True)).wrong
+        if (entries := _entries(sample, pair, block, of_output=True)).wrong
     ]
 
 
@@ -150,7 +164,7 @@ def _compare_gradients(
         pair = _gradients(sample, mine, other, alone, sample.inputs)
         if pair is None:
             continue
-        if first is not None and first.proven and _differs(sample, *pair).any():
+        if first is not None and first.proven and _differs(sample, *pair[:3]).any():
             first = measured_first_order(sample)  # where are the kinks, and who is right?
         measured = None if first is None else first.measured
         smooth = None if measured is None else ~(measured.kink > 0).any(dim=0)
@@ -158,7 +172,37 @@ def _compare_gradients(
             _gradient_differs(sample, first, position, name, entries)
             for name, entries in _wrong_inputs(sample, pair, mine.input_names, sample.inputs, smooth)
         ]
+        if first is None or not first.verified:
+            findings += _unstable(sample, pair, mine.input_names)
     return findings
+
+
+def _unstable(sample: Sample, pair: _Pair, names: tuple[str, ...]) -> Iterator[Finding]:
+    """GV109 for gradients whose own rounding alone explains a difference from the reference's.
+
+    What they round away themselves excuses no more than the tolerance does of the largest entry, or what
+    vanishes beside numbers of order one. What the reference rounds away is not known of the truth.
+    """
+    x, y, noise, theirs = pair
+    settings, explained = sample.subject.settings, ~_differs(sample, x, y, noise)
+    for name, block in zip(names, sample.inputs.blocks, strict=True):
+        part = slice(block.start, block.stop)
+        if sample.point is not Point.TYPICAL or block.stop == block.start:
+            continue
+        largest = y[part].abs().nan_to_num(0.0, 0.0, 0.0).max().item()
+        most = torch.clamp_min(SAFETY * theirs[part], max(settings.atol + settings.rtol * largest, OF_ONE))
+        off = torch.where(explained[part], (x - y)[part].abs(), 0.0)
+        over = off > most
+        if over.any():
+            worst = int(torch.where(over, off, -1.0).argmax())
+            got, wanted, moves = (number(t[part][worst].item()) for t in (x, y, SAFETY * noise))
+            yield sample.finding(
+                "GV109",
+                f"the gradient with respect to `{name}` is unstable: its own rounding moves it by up to "
+                f"{moves}, so that {got} could not be told from {wanted}",
+                hint=LOSES_DIGITS,
+                input=name,
+            )
 
 
 def _gradient_differs(
@@ -208,8 +252,9 @@ def _compare_second(sample: Sample, mine: CallProblem, other: CallProblem) -> li
     ]
 
 
-_Pair = tuple[Tensor, Tensor, Tensor]
-"""What the target gives, what the reference gives, and how far rounding may move both: flat."""
+_Pair = tuple[Tensor, Tensor, Tensor, Tensor]
+"""What the target gives, what the reference gives, and how far rounding may move both and the reference
+alone: flat."""
 
 
 def _gradients(
@@ -220,10 +265,11 @@ def _gradients(
     if isinstance(a, Raised) or isinstance(b, Raised):
         return None
     x, y = layout.flatten(a.value), layout.flatten(b.value)
-    noise = gradient_spread(mine, u, x) + gradient_spread(other, u, y)
-    if _differs(sample, x, y, noise).any():
-        noise += (gradient_round_off(mine, u) + gradient_round_off(other, u)) / SAFETY
-    return x, y, noise
+    own, theirs = gradient_spread(mine, u, x), gradient_spread(other, u, y)
+    if _differs(sample, x, y, own + theirs).any():
+        own = own + gradient_round_off(mine, u) / SAFETY
+        theirs = theirs + gradient_round_off(other, u) / SAFETY
+    return x, y, own + theirs, theirs
 
 
 def _wrong_inputs(
@@ -239,7 +285,7 @@ def _wrong_inputs(
 def _entries(
     sample: Sample, pair: _Pair, block: Block, *, of_output: bool = False, smooth: Tensor | None = None
 ) -> Entries:
-    x, y, noise = (t[block.start : block.stop] for t in pair)
+    x, y, noise, _ = (t[block.start : block.stop] for t in pair)
     wrong = _differs(sample, x, y, noise)
     if smooth is not None:
         wrong &= smooth[block.start : block.stop]

@@ -100,6 +100,7 @@ def wrong(where: Where, judgement: Judgement, severity: Severity) -> Finding:
     found = judgement.found
     explains = "rounding in any stable formula" if judgement.unstable else "rounding"
     times = f"{number(judgement.worst)} times what {explains} explains"
+    times += f" beside {where.truth}" if judgement.unstable else ""
     if found is not None and math.isinf(judgement.worst):
         times = "and what rounding explains is not a number"
     short, error = _sixteen_bits(judgement), judgement.got - judgement.truth
