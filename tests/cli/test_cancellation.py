@@ -50,8 +50,9 @@ SPEC = """
 gradverify: 1
 module: m.py
 functions:
-  Shifted: {inputs: {x: [n]}}
-  FarShifted: {inputs: {x: {shape: [n], range: [1, 2]}}}
+  Shifted: {inputs: {x: [n]}, dtypes: [float64]}
+  Shifted@ShiftedInFloat32: {target: Shifted, inputs: {x: [n]}}
+  FarShifted: {inputs: {x: {shape: [n], range: [1, 2]}}, dtypes: [float64]}
   BelowTheGrid: {inputs: {x: {shape: [n], range: [-1.0e-5, 1.0e-5]}}}
   WrongBelowTheGrid: {inputs: {x: {shape: [n], range: [-1.0e-5, 1.0e-5]}}}
   InFloat32: {inputs: {x: [n]}}
@@ -64,6 +65,10 @@ def test_verdicts(tmp_path):
     done = forked_command.run(["check", "m.py", "--format", "json"], tmp_path)
     targets = {t["name"]: t for t in json.loads(done.out)["targets"]}
     assert targets["Shifted"]["status"] == "passed"
+    # No dtype is listed and no range declared: that it is unstable in float32 fails nobody, and is no pass.
+    unstable = targets["Shifted@ShiftedInFloat32"]
+    assert unstable["status"] == "inconclusive"
+    assert any("unstable" in f["message"] for f in unstable["findings"])
     # In float32 it is a constant: nothing of what is judged there would be true of it.
     assert targets["FarShifted"]["status"] != "failed"
     assert "GV104" not in {f["code"] for f in targets["FarShifted"]["findings"]}

@@ -64,7 +64,7 @@ def _rounded(place: Place, judgement: Judgement) -> Iterator[Finding]:
 
 def _wrong(place: Place, judgement: Judgement) -> Iterator[Finding]:
     """GV601: more is lost than rounding explains, once it has repeated itself elsewhere."""
-    open_still = judgement.unstable and not judgement.sure
+    open_still = judgement.unstable and not (judgement.sure and place.is_stated)
     if not open_still and not _repeats(place, judgement):
         if _rounds_once(place) and judgement.rounding is not None:
             yield from _rounded(place, replace(judgement, closeness=Closeness.ROUNDED))

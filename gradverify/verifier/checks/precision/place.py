@@ -17,6 +17,7 @@ from gradverify.verifier.checks.precision.value_ranges import (
     RANGE,
     ValueRange,
     declared_values,
+    declares_range,
     free_inputs,
     largest_declared,
 )
@@ -56,6 +57,11 @@ class Place:
         seed = sample.case.seed + COTANGENT_SEED
         exact = sample.exact or sample.arguments
         return Place(sample, truth, arithmetic, AS_DRAWN, exact, declared=True, asked=asked, seed=seed)
+
+    @property
+    def is_stated(self) -> bool:
+        """Somebody says that this dtype, or such values, are meant: it was listed, or a range is declared."""
+        return self.asked or self.values is not AS_DRAWN or declares_range(self.sample.case)
 
     @property
     def where(self) -> Where:

@@ -87,7 +87,7 @@ def declared_values(sample: Sample, dtype: torch.dtype) -> Iterator[Declared]:
     if case.hook:
         return
     asked = []
-    if any(t.range is not None and _is_drawn(t) for i in case.inputs for t in tensors_of(i)):
+    if declares_range(case):
         asked.append((RANGE, Point.WIDE, case))
         narrow = [
             ("near the low end of the declared range", _near_low),
@@ -105,6 +105,11 @@ def declared_values(sample: Sample, dtype: torch.dtype) -> Iterator[Declared]:
         drawn = exact_arguments_at(sample.subject, narrowed, point, 0)
         if not isinstance(drawn, Raised):
             yield Declared(name, point, tuple(_kept_inside(drawn, case, dtype)))
+
+
+def declares_range(case: Case) -> bool:
+    """Whether the range of some floating input is declared."""
+    return any(t.range is not None and _is_drawn(t) for i in case.inputs for t in tensors_of(i))
 
 
 def largest_declared(case: Case) -> float:
