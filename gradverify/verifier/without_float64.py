@@ -49,7 +49,7 @@ def run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, Chec
     """What can be said of a target without a float64 path: its values, then what must not change them."""
     found = dict.fromkeys(CHECK_FAMILIES, NOT_RUN)
     early = early_gradient(sample) if Family.CONTRACT in wanted and is_swept(sample) else None
-    judged = judged_alone(sample)
+    judged = judged_alone(sample, in_full=True)
     if sample.draw == 0 and sample.point is Point.TYPICAL:
         judged = replace(judged, findings=(no_float64_path(sample), *judged.findings))
     first = FirstOrder(judged, single_precision=True, proven=True)

@@ -41,18 +41,21 @@ WHICH_ENTRIES = (
 """The hint of a slope that is wrong."""
 
 
-def judged_alone(sample: Sample) -> CheckResult:
-    """A target without a float64 path, in its listed dtypes, else in the one it is called in."""
+def judged_alone(sample: Sample, *, in_full: bool = False) -> CheckResult:
+    """A target without a float64 path, in its listed dtypes, else in the one it is called in.
+
+    `in_full`: at all values that the spec declares, and for grad_outputs of a certain structure.
+    """
     subject = sample.subject
     if sample.point is Point.TYPICAL and sample.draw == 0:
         dtypes = listed_dtypes(subject) or (subject.native,)
     else:
         dtypes = (subject.native,)
-    results = [_alone(sample, dtype) for dtype in dtypes]
+    results = [_alone(sample, dtype, in_full=in_full) for dtype in dtypes]
     result = _native(
         together([(located(sample, found), rows) for found, rows in results]), subject.why_native
     )
-    result = _linear(sample, result)
+    result = _linear(sample, result) if in_full else result
     return _of_guesses(result) if subject.inferred else result
 
 
@@ -94,11 +97,12 @@ def _native(result: CheckResult, why: str) -> CheckResult:
     return replace(result, swept=replace(result.swept, native=why)) if judged else result
 
 
-def _alone(sample: Sample, dtype: str) -> tuple[list[Finding], list[Precision]]:
+def _alone(sample: Sample, dtype: str, *, in_full: bool) -> tuple[list[Finding], list[Precision]]:
     """One dtype by a composite; by finite differences where there is none."""
     beside = is_declared(sample.point, sample.draw) and sample.point is not Point.TYPICAL
     truth = FromNative(sample.subject, case=sample.case if beside else None)
-    found, rows = in_dtype(sample, truth, dtype, asked=dtype in sample.subject.dtypes)
+    asked = dtype in sample.subject.dtypes
+    found, rows = in_dtype(sample, truth, dtype, asked=asked, in_full=in_full)
     if any(row.value for row in rows):
         if any(row.closeness is Closeness.UNKNOWN for row in rows):
             unsure = _not_judged(sample, dtype, "rounding could not be measured")

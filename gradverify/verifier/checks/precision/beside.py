@@ -36,7 +36,9 @@ def dtypes_of(sample: Sample) -> tuple[tuple[str, bool], ...]:
 def beside_float64(sample: Sample, composite: Composite | NoComposite) -> CheckResult:
     """Judge a verified sample in every dtype that is asked for."""
     truth = Verified(sample, composite)
-    results = [in_dtype(sample, truth, dtype, asked=asked) for dtype, asked in dtypes_of(sample)]
+    results = [
+        in_dtype(sample, truth, dtype, asked=asked, in_full=True) for dtype, asked in dtypes_of(sample)
+    ]
     return together(results)
 
 
@@ -62,12 +64,13 @@ def together(results: list[tuple[list[Finding], list[Precision]]]) -> CheckResul
 
 
 def in_dtype(
-    sample: Sample, truth: Strategy, dtype: str, *, asked: bool
+    sample: Sample, truth: Strategy, dtype: str, *, asked: bool, in_full: bool = False
 ) -> tuple[list[Finding], list[Precision]]:
-    """Findings and rows of one dtype at all its places."""
+    """Findings and rows of one dtype at its places: `in_full`, at all that the spec declares."""
     findings: list[Finding] = []
     rows: list[Precision] = []
-    for place in places_of(Place.typical(sample, truth, plainly(dtype, sample.subject.short), asked=asked)):
+    typical = Place.typical(sample, truth, plainly(dtype, sample.subject.short), asked=asked)
+    for place in places_of(typical, in_full=in_full):
         if any(f.severity is Severity.ERROR for f in findings):
             break  # what is wrong there is wrong elsewhere as well
         judged = place.judged()

@@ -110,15 +110,15 @@ class Place:
         return replace(self, arguments=arguments, seed=self.seed + OTHER_COTANGENT)
 
 
-def places_of(typical: Place) -> Iterator[Place]:
+def places_of(typical: Place, *, in_full: bool) -> Iterator[Place]:
     """Typical values, what the spec declares, and extremes of a listed dtype where it is silent."""
     yield typical
     sample = typical.sample
     quick = sample.subject.settings.effort is Effort.QUICK
     if sample.point is not Point.TYPICAL or sample.draw or quick:
         return
-    first = sample.subject.is_first_of_options
-    for found in declared_values(sample, typical.arithmetic.dtype) if first else ():
+    everywhere = in_full and sample.subject.is_first_of_options
+    for found in declared_values(sample, typical.arithmetic.dtype) if everywhere else ():
         # A finding shows the inputs that it was made at.
         arguments = found.arguments
         shown = replace(sample, arguments=arguments, point=found.point, draw=0)

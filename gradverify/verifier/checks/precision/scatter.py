@@ -53,6 +53,7 @@ class Scatter:
     draws: bool = False
     """It draws random numbers, with a generator of its own: native values are others."""
     _runs: dict[tuple[float, int], Runs | None] = field(default_factory=dict)
+    _moves: dict[tuple[float, int], list[tuple[Tensor, ...]]] = field(default_factory=dict)
 
     def inside(self) -> Runs | None:
         """Runs with the noise of float32 inside; None where it cannot be measured."""
@@ -64,6 +65,12 @@ class Scatter:
 
     def moved(self, unit: float, draws: int = INSIDE_DRAWS) -> list[tuple[Tensor, ...]]:
         """All values at inputs moved by up to a unit; empty where a run raises."""
+        key = (unit, draws)
+        if key not in self._moves:
+            self._moves[key] = self._moved(unit, draws)
+        return self._moves[key]
+
+    def _moved(self, unit: float, draws: int) -> list[tuple[Tensor, ...]]:
         source = self.source
         generator = torch.Generator().manual_seed(source.seed % 2**63)
         runs = []
