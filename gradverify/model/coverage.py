@@ -116,7 +116,7 @@ class Swept:
     def dtypes(self) -> tuple[str, ...]:
         """The native dtypes in which every value was judged, in order of precision."""
         known = [p for p in self.precision if p.closeness is not Closeness.UNKNOWN]
-        unknown = {p.dtype for p in self.precision} - {p.dtype for p in known}
+        unknown = {p.dtype for p in self.precision if p.value and p.closeness is Closeness.UNKNOWN}
         return tuple(dict.fromkeys(p.dtype for p in known if p.dtype not in unknown))
 
     def joined(self, other: Swept) -> Swept:

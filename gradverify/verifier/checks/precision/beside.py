@@ -83,7 +83,8 @@ def in_dtype(
         for judgement in judged:
             made = list(findings_of(place, judgement))
             findings += made
-            if place.declared and (not place.briefly or made):
+            failed = any(f.severity is Severity.ERROR for f in made)
+            if place.declared and (failed or not place.briefly or (made and not sample.is_native)):
                 rows.append(row_of(place, judgement, made))
     return findings, rows
 

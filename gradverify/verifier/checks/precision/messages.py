@@ -175,13 +175,18 @@ def unstable(where: Where, judgement: Judgement, severity: Severity) -> Finding:
     return where.finding(judgement, f"{said}; {_worst(judgement)}", hint, severity)
 
 
-def not_stable(where: Where, judgement: Judgement) -> Finding:
-    """GV109: more than a stable formula may lose, and not so much that it is wrong without doubt."""
+def not_stable(where: Where, judgement: Judgement, *, open_target: bool) -> Finding:
+    """More than a stable formula may lose, and not so that it is wrong without doubt.
+
+    GV109 where the target is then not verified, else a note.
+    """
     said = (
         f"is unstable: it is {number(judgement.worst)} times as far off as half of the dtype's digits and "
         f"rounded inputs explain, so that nothing more is known of it; {_worst(judgement)}"
     )
-    return where.finding(judgement, said, HINT_UNSTABLE, Severity.WARNING, "GV109")
+    if open_target:
+        return where.finding(judgement, said, HINT_UNSTABLE, Severity.WARNING, "GV109")
+    return where.finding(judgement, said, HINT_UNSTABLE, Severity.NOTE)
 
 
 def unrepeated(where: Where, judgement: Judgement) -> Finding:
