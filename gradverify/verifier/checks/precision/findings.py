@@ -74,8 +74,8 @@ def _wrong(place: Place, judgement: Judgement) -> Iterator[Finding]:
     # Plain torch derives no better gradient; of an output that is grossly off forward itself is no excuse.
     no_excuse = judgement.gross and place.declared and judgement.value.output is not None
     as_bad = not no_excuse and _composite_is_as_bad(place, judgement)
-    if open_still and place.declared:
-        if not as_bad:
+    if open_still:
+        if place.declared and not as_bad:
             # Near an end a root loses half of its digits by right; unlisted dtypes are then not said to pass.
             open_target = place.is_stated and not place.briefly
             yield messages.not_stable(place.where, judgement, open_target=open_target)
