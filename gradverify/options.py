@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,7 +23,6 @@ from gradverify.completion import DTYPES
 from gradverify.errors import UsageError
 from gradverify.model import Effort, Engine
 from gradverify.report.formats import Format, LintFormat
-from gradverify.session.selection import check_codes
 
 LONGEST_SEED = 18
 """Digits of a seed: more would not make it more random, and JSON readers round longer numbers."""
@@ -76,6 +74,8 @@ LEVEL = Holds(lambda value: value in list(Effort), f"one of {', '.join(Effort)}"
 
 def codes(given: list[str] | tuple[str, ...], name: str) -> tuple[str, ...]:
     """Codes and prefixes, by themselves or behind commas. Raises `UsageError` for one that does not exist."""
+    from gradverify.session.selection import check_codes  # noqa: PLC0415 - `--help` checks none
+
     return check_codes([code.strip() for part in given for code in part.split(",")], name)
 
 
@@ -83,6 +83,8 @@ def seed_number(given: str | int, name: str) -> int:
     """A seed; `random` draws one. Raises `UsageError` for what is none."""
     text = str(given)
     if text == "random":
+        import secrets  # noqa: PLC0415 - loads all of hashing
+
         return secrets.randbelow(RANDOM_SEEDS)
     if not (text.isascii() and text.isdecimal()) or len(text) > LONGEST_SEED:
         raise UsageError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradverify.config import Config
 from gradverify.errors import UsageError
-from gradverify.model import Effort, Engine, Settings
+from gradverify.model import Effort, Engine
 from gradverify.options import EVERY_DEVICE, OPTIONS, repeated_words
 from gradverify.session.folders import exclusion
 from gradverify.session.processes import cores
@@ -18,6 +18,7 @@ from gradverify.session.request import Request
 from gradverify.session.selection import parse_targets
 
 if TYPE_CHECKING:
+    from gradverify.model import Settings
     from gradverify.session.linting import LintRequest
 
 TORCH_RTOL, TORCH_ATOL = 1e-3, 1e-5
@@ -127,6 +128,8 @@ def _refuse_limits(asked: _Asked) -> None:
 
 
 def _settings(asked: _Asked) -> Settings:
+    from gradverify.model import Settings  # noqa: PLC0415 - `--help` needs none
+
     device, given = asked("device", "cpu"), asked.given
     configured = _Asked({}, asked.config)
     return Settings(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradverify.errors import ConfigError, UsageError
-from gradverify.model import Location, Mistake, shown_path
+from gradverify.model import shown_path
+
+if TYPE_CHECKING:
+    from gradverify.model import Mistake
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ def read_toml(path: Path, what: str) -> TomlFile:
 
     Raises `UsageError` where it cannot be read, `ConfigError` where it is no TOML.
     """
+    import tomllib  # noqa: PLC0415 - `--help` reads no file
+
     try:
         text = path.read_text("utf-8")
         return TomlFile(path, text, tomllib.loads(text))
@@ -58,6 +62,8 @@ def read_toml(path: Path, what: str) -> TomlFile:
 
 
 def _mistake(path: Path, text: str, message: str, line: int, column: int) -> Mistake:
+    from gradverify.model import Location, Mistake  # noqa: PLC0415 - where there is one
+
     lines = text.splitlines()
     source = lines[line - 1] if 0 < line <= len(lines) else ""
     return Mistake(message, Location(shown_path(path), line, column), source, kind="config")

@@ -32,10 +32,10 @@ HOMES = {
         "ALIGNED POWER_OF_TWO Beyond Companion Doubt ExpectedFailure Ranks Settings SizeConstant TargetPlan"
     ),
     "report": "SEVERAL_RANKS CaseReport LintFinding LintReport Mistake ModuleReport Report TargetReport",
-    "target": "Location Parameter PassedOver Target shown_path",
+    "target": "Location Parameter PassedOver Target",
     "words": (
         "Effort Engine InputSource Nested Outcome Part Point Scalar Severity TargetKind Verdict indexed "
-        "memory_text"
+        "memory_text shown_path"
     ),
 }
 """The names of each module, with spaces between them."""

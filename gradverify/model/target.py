@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from gradverify.model.words import TargetKind
-
-
-def shown_path(path: Path) -> str:
-    """Return a path as messages show it: POSIX, relative to the current folder where it lies below."""
-    absolute, here = path.absolute(), Path.cwd()
-    return (absolute.relative_to(here) if absolute.is_relative_to(here) else path).as_posix()
 
 
 @dataclass(frozen=True, order=True)

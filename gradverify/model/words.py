@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum, StrEnum
+from pathlib import Path
 
 KIBI = 1024
 """From one unit of memory to the next."""
@@ -28,6 +29,12 @@ def indexed(name: str, index: Sequence[int]) -> str:
     if isinstance(last, Part):
         return f"{indexed(name, places)}.{last.name.lower()}"
     return f"{name}[{','.join(map(str, index))}]" if index else name
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as messages show it: POSIX, relative to the current folder where it lies below."""
+    absolute, here = path.absolute(), Path.cwd()
+    return (absolute.relative_to(here) if absolute.is_relative_to(here) else path).as_posix()
 
 
 class Severity(StrEnum):

@@ -9,11 +9,16 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradverify.model import Finding, Settings, Target
-
 if TYPE_CHECKING:
+    from gradverify.model import Finding, Settings, Target
     from gradverify.session.selection import Selection
     from gradverify.session.worker import Worker
+
+
+def _settings() -> Settings:
+    from gradverify.model import Settings  # noqa: PLC0415 - `--help` needs none
+
+    return Settings()
 
 
 class Progress:
@@ -53,7 +58,7 @@ class Request:
     """What a run is asked to do."""
 
     selections: tuple[Selection, ...]
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = field(default_factory=_settings)
     """`seed`, `rtol` and `atol` here are what applies where neither the command line nor a spec says more."""
     seed: int | None = None
     """From the command line; None leaves it to the spec's defaults."""

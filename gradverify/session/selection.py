@@ -8,11 +8,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gradverify.errors import SpecError, UsageError, did_you_mean
-from gradverify.model import Case, Mistake, Target, shown_path
+from gradverify.model import shown_path
 from gradverify.rules import RULES, matching, nearest_code
 from gradverify.spec.selecting import matches
+
+if TYPE_CHECKING:
+    from gradverify.model import Case, Mistake, Target
 
 _TARGET = re.compile(r"(?P<path>.+?)(?:::(?P<name>[^\[\]]*)(?:\[(?P<case>.*)\])?)?")
 

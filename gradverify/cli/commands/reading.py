@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 from gradverify import options
@@ -29,6 +28,8 @@ def rules() -> None:
 
 def schema() -> None:
     """Print the JSON Schema of spec files, for editors."""
+    import json  # noqa: PLC0415
+
     from gradverify.spec.json_schema import json_schema  # noqa: PLC0415 - `explain` needs none of it
 
     with reported(style_for(Color.AUTO, 0)):
