@@ -12,7 +12,7 @@ from pathlib import Path
 import forked_command
 import pytest
 import torch
-from extent import EXHAUSTIVE
+from extent import long
 from torch.utils import cpp_extension
 
 SOURCE = Path(__file__).parents[1] / "modules" / "compiled" / "operators.cpp"
@@ -22,7 +22,7 @@ pytestmark = [
         shutil.which("g++") is None or sys.platform != "linux",
         reason="there is no g++ for a Linux extension here",
     ),
-    pytest.mark.skipif(not EXHAUSTIVE, reason="compiling takes half a minute: tests/exhaustive does it"),
+    long,  # compiling takes half a minute
 ]
 
 MODULE = """\

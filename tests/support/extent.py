@@ -1,19 +1,21 @@
-"""How much the tests sweep: what takes minutes is swept by `tests/exhaustive` alone."""
+"""How much the tests sweep: `pytest --all-seeds` has everything, the test command what shows most of it."""
 
 import os
 
 import pytest
 
-EXHAUSTIVE = "GRADVERIFY_EXHAUSTIVE" in os.environ
+ASKED = "GRADVERIFY_ALL_SEEDS"
+"""The variable that `tests/conftest.py` sets for the option, for its runners and what tests start as well."""
 
+ALL_SEEDS = ASKED in os.environ
 
-long = pytest.mark.skipif(not EXHAUSTIVE, reason="takes long: tests/exhaustive does it")
-"""A test that the short suite leaves out."""
+long = pytest.mark.skipif(not ALL_SEEDS, reason="takes long: --all-seeds")
+"""A test that the test command leaves out."""
 
 
 def extent(short, whole):
-    """A number of draws, examples or copies: the whole one where `tests/exhaustive` asks for it."""
-    return whole if EXHAUSTIVE else short
+    """A number of draws, examples or copies; the whole one where everything is asked for."""
+    return whole if ALL_SEEDS else short
 
 
 def with_long(short, rest):

@@ -22,6 +22,7 @@ from gradverify.session import template
 
 sys.path.append(str(Path(__file__).parent))
 import forked_command
+import verdicts_only
 
 sys.path.pop()
 
@@ -113,6 +114,7 @@ def _become(message, passed):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(message["environment"])
+    verdicts_only.apply()
     if message["asked"] == "template":
         from gradverify.verifier import template as of_verifier  # noqa: PLC0415 - not where torch is missing
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from pathlib import Path
 
-import forked_command
 import pytest
 import torch
+import zoo
 from extent import extent, long
 
-ZOO = Path(__file__).parent
-
 LOOPING = extent(("RMSNorm", "LastChunk"), ())
-"""Kernels that loop over blocks, which takes the interpreter long: `tests/exhaustive` has them."""
+"""Kernels that loop over blocks, which takes the interpreter long: --all-seeds has them."""
 
 needs_second_device = pytest.mark.skipif(
     not hasattr(torch._C, "_acc") or not hasattr(torch._C._acc, "create_empty_tensor"),
@@ -27,11 +24,10 @@ needs_triton = pytest.mark.skipif(
 
 def run(folder: str, *options: str) -> tuple[int, dict, str]:
     """Both modules of a folder: the exit code, the JSON report, what stands on stdout."""
-    asked = ["check", "right.py", "wrong.py", *options]
-    report = ZOO / folder / "report.json"
-    asked += ["--report", f"json={report.name}", "--timeout", "600"]
+    report = zoo.ZOO / folder / "report.json"
+    asked = ["check", "right.py", "wrong.py", *options, "--report", f"json={report.name}", "--timeout", "600"]
     try:
-        done = forked_command.run(asked, ZOO / folder)
+        done = zoo.command(*asked, folder=report.parent)
         assert report.exists(), done.err
         return done.code, json.loads(report.read_text()), done.out
     finally:
@@ -40,16 +36,8 @@ def run(folder: str, *options: str) -> tuple[int, dict, str]:
 
 def unlike_expected(folder: str, report: dict, left_out: tuple[str, ...] = ()) -> dict[str, list[str]]:
     """By target, what is not as `expected.py` says."""
-    loaded = {}
-    for name, path in (("verdicts", ZOO / "test_verdicts.py"), ("expected", ZOO / folder / "expected.py")):
-        spec = importlib.util.spec_from_file_location(f"zoo_{folder}_{name}", path)
-        loaded[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(loaded[name])
-    rows = {name: row for (_, name, _), row in loaded["expected"].EXPECTED.items() if name not in left_out}
-    found = {target["name"]: target for target in report["targets"]}
-    assert found.keys() == rows.keys()
-    wrong = {name: loaded["verdicts"].complaints(found[name], row) for name, row in rows.items()}
-    return {name: said for name, said in wrong.items() if said}
+    rows = {name: row for (_, name, _), row in zoo.expected_of(folder).items() if name not in left_out}
+    return zoo.all_complaints(report, rows)
 
 
 @needs_second_device

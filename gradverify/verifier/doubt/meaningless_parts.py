@@ -115,9 +115,11 @@ def _mismatch_in(
     wrong = judged.comparison.wrong.clone()
     blocks = dict(zip(problem.input_names, judged.inputs.blocks, strict=True))
     for name, part in parts.items():
-        wrong[:, blocks[name].start : blocks[name].stop][:, ~part.cpu().reshape(-1)] = False
-    block = blocks.get(wanted or "")
-    return bool(wrong.any() if block is None else wrong[:, block.start : block.stop].any())
+        block = blocks[name]
+        elsewhere = ~part.cpu().reshape(*part.shape, *[1] * (len(block.shape) - part.dim()))
+        wrong[:, block.start : block.stop][:, elsewhere.expand(block.shape).reshape(-1)] = False
+    asked = blocks.get(wanted or "")
+    return bool(wrong.any() if asked is None else wrong[:, asked.start : asked.stop].any())
 
 
 def _read_entries(sample: Sample, name: str, primal: Tensor) -> Tensor | None:

@@ -5,14 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
-from extent import extent
 
 _spec = importlib.util.spec_from_file_location("numerics_maps", Path(__file__).with_name("maps.py"))
 MAPS = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(MAPS)
-
-SEEDS = int(os.environ.get("GRADVERIFY_SEEDS", str(extent(1, 3))))
-"""Draws of each map: more of them in a longer sweep, `GRADVERIFY_SEEDS=100 pytest tests/unit/numerics`."""
 
 TABLES = {
     "smooth": MAPS.SMOOTH | MAPS.SEVERAL,
@@ -31,8 +27,10 @@ def maps():
 
 @pytest.fixture
 def seeds():
-    """The draws to try."""
-    return range(SEEDS)
+    """The draws to try of each map; more in a longer sweep, `GRADVERIFY_SEEDS=100 pytest tests/unit/numerics`."""
+    from extent import extent  # noqa: PLC0415 - this file may be loaded before options are read
+
+    return range(int(os.environ.get("GRADVERIFY_SEEDS", str(extent(1, 3)))))
 
 
 def pytest_generate_tests(metafunc):

@@ -98,6 +98,7 @@ EXPECTED |= {
         ("MeanPowerOfRows", {"GV101"}, ["len(error)"]),
     )
 }
+EXPECTED["bare", "MeanPowerOfRows", "without spec"]["explained"] = True
 EXPECTED |= {
     ("bare", name, "without spec"): {
         "status": "inconclusive", "or_else": {"failed"}, "may": {"GV101", "GV109"},

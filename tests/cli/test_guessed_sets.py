@@ -3,6 +3,9 @@
 import json
 
 import pytest
+from extent import long
+
+pytestmark = long
 
 HELPED = {
     "SegmentSum": "passed",

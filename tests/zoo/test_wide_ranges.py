@@ -1,0 +1,55 @@
+"""Every right Function of the zoo at wide declared ranges, which its spec is made to declare: none fails.
+
+Sets of Functions declare few ranges, so that what is judged only there would go unseen.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import wide
+import yaml
+import zoo
+
+REFUSED = "GV002"
+"""Forward raises: the range is no valid one."""
+
+NOT_DECIDED = {
+    ("regimes", "Acos"): "inputs between -1 and 1",
+    ("regimes", "Atanh"): "inputs between -1 and 1",
+    ("regimes", "MaskedSoftmax"): "no value where all of a row is masked",
+}
+"""Functions that no wide range suits, and why."""
+
+KNOWN: dict[tuple[str, str], set[str]] = {}
+"""Codes of Functions that are right at moderate values alone."""
+
+FOLDERS = [folder for folder, module in zoo.modules() if module == "right"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_right_functions_do_not_fail_at_wide_ranges(folder: str, tmp_path: Path) -> None:
+    rows = zoo.rows_of(folder, "right")
+    spec = yaml.safe_load((zoo.ZOO / folder / "right.gradverify.yaml").read_text("utf-8"))
+    copied = Path(shutil.copytree(zoo.ZOO / folder, tmp_path / folder))
+    left = [name for name, row in rows.items() if row["status"] == "passed"]
+    failed: dict[str, set[str]] = {}
+    for declared in wide.RANGES:
+        made = wide.widened(spec, declared, left)
+        left = [*made["functions"]]
+        if not left:
+            break
+        (copied / "right.gradverify.yaml").write_text(yaml.safe_dump(made))
+        _, report = zoo.checked(["right.gradverify.yaml"], copied)
+        found = {target["name"]: target for target in report["targets"]}
+        assert found.keys() == made["functions"].keys()
+        for name, target in found.items():
+            errors = zoo.codes(target, "error") - {REFUSED} - set(rows[name].get("may", ()))
+            if errors - KNOWN.get((folder, name), set()):
+                failed[f"{name} at {list(declared)}"] = errors
+        left = [name for name, target in found.items() if target["status"] != "passed"]
+    assert failed == {}
+    undecided = {name for name in left if "inconclusive" not in rows[name].get("or_else", ())}
+    assert undecided == {name for where, name in NOT_DECIDED if where == folder}
