@@ -11,7 +11,6 @@ import pytest
 import gradverify
 from gradverify.session import template
 
-
 ALL_SEEDS = "GRADVERIFY_ALL_SEEDS"
 """The variable that `extent` reads, in the runners of xdist and in whatever tests start as well."""
 
@@ -25,7 +24,9 @@ def pytest_addoption(parser):
     ours.addoption(
         "--all-seeds", action="store_true", help="everything: other seeds, no specs, the sets of benchmarks"
     )
-    ours.addoption("--part", metavar="I/N", type=_part, help="the Ith of N parts of the tests, the same ones each time")
+    ours.addoption(
+        "--part", metavar="I/N", type=_part, help="the Ith of N parts of the tests, the same ones each time"
+    )
 
 
 def _part(text):

@@ -42,7 +42,7 @@ VERDICTS = {
 
 
 SLOW = extent(("CrossEntropyUnweighted", "Repeated", "Normalized", "Residual", "Membrane"), ())
-"""What `tests/exhaustive` alone verifies."""
+"""What --all-seeds alone verifies."""
 
 EXPECTED = {name: verdict for name, verdict in VERDICTS.items() if name not in SLOW}
 

@@ -15,7 +15,7 @@ import pytest
 ZOO = Path(__file__).parents[1] / "zoo" / "ranks"
 
 SHORT = ("CopyWithoutReduction", "ReducesOnFirstRankAlone", "IgnoresGroup", "ReducesInputInPlace")
-"""One of each kind; all others are asked by `tests/exhaustive`."""
+"""One of each kind; all others are asked by --all-seeds."""
 
 RIGHT = ("CopyToRegion", "RowParallelLinear", "ExpertAllToAll", "ReduceToFirst", "AsyncWaited", "SumOfTwo")
 """One for each way in which tensors lie on ranks."""

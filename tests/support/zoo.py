@@ -52,17 +52,17 @@ def rows_of(folder: str, module: str) -> dict[str, Row]:
 
 
 def checked(
-    targets: Sequence[str], folder: Path, *options: str, explained: Collection[str] = ()
+    targets: Sequence[str], folder: Path, *options: str, with_causes: Collection[str] = ()
 ) -> tuple[int, dict]:
-    """The exit code and the JSON report of one command; with causes and smallest inputs for some alone."""
-    done = command("check", *targets, "--format", "json", *options, folder=folder, explained=explained)
+    """The exit code and the JSON report of one command; with the causes of some alone."""
+    done = command("check", *targets, "--format", "json", *options, folder=folder, with_causes=with_causes)
     assert done.out, done.err
     return done.code, json.loads(done.out)
 
 
-def command(*words: str, folder: Path, explained: Collection[str] = ()) -> forked_command.Ended:
-    """The command in a folder, with causes and smallest inputs for some targets alone."""
-    variables = {} if ALL_SEEDS else {verdicts_only.NAMED: " ".join(explained)}
+def command(*words: str, folder: Path, with_causes: Collection[str] = ()) -> forked_command.Ended:
+    """The command in a folder, with the causes of some targets alone."""
+    variables = {} if ALL_SEEDS else {verdicts_only.CAUSES_OF: " ".join(with_causes)}
     return forked_command.run(words, folder, forked_command.plain_environment(**variables))
 
 

@@ -18,9 +18,9 @@ SEEDS = extent(range(1), range(5))
 @pytest.mark.parametrize(("folder", "module"), zoo.modules())
 def test_verdicts(folder: str, module: str, seed: int) -> None:
     rows = zoo.rows_of(folder, module)
-    explained = [name for name, row in rows.items() if row.keys() & {"cause", "explained"}]
+    with_causes = [name for name, row in rows.items() if row.keys() & {"cause", "explained"}]
     exit_code, report = zoo.checked(
-        [f"{module}.py"], zoo.ZOO / folder, "--seed", str(seed), explained=explained
+        [f"{module}.py"], zoo.ZOO / folder, "--seed", str(seed), with_causes=with_causes
     )
     assert zoo.all_complaints(report, rows) == {}
     unsure = any(row.get("or_else") for row in rows.values())

@@ -27,7 +27,7 @@ def maps():
 
 @pytest.fixture
 def seeds():
-    """The draws to try of each map; more in a longer sweep, `GRADVERIFY_SEEDS=100 pytest tests/unit/numerics`."""
+    """The draws of each map; more in a longer sweep, `GRADVERIFY_SEEDS=100 pytest tests/unit/numerics`."""
     from extent import extent  # noqa: PLC0415 - this file may be loaded before options are read
 
     return range(int(os.environ.get("GRADVERIFY_SEEDS", str(extent(1, 3)))))

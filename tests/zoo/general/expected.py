@@ -8,8 +8,8 @@ The key is (module, name in the spec, with or without a spec). In each row
 - `may`: codes that are true as well, at any severity: neither asked for nor a mistake;
 - every other error or warning is a false alarm; every other note is welcome;
 - `names`: what the words of the findings must contain, such as the input's name;
-- `cause`: the causes that must be named, and no others; `explained`: what is named stands in a change of backward,
-  which is looked for in such rows alone unless all seeds are tested;
+- `cause`: the causes that must be named, and no others;
+- `explained`: what is named stands in a change of backward, which is not looked for in every row;
 - `source`: what the line of code that a finding points to must contain;
 - `twin`: its counterpart in the other module, as `module:name`.
 
