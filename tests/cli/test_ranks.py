@@ -8,14 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import extent
 import forked_command
 import pytest
 
 ZOO = Path(__file__).parents[1] / "zoo" / "ranks"
 
 SHORT = ("CopyWithoutReduction", "ReducesOnFirstRankAlone", "IgnoresGroup", "ReducesInputInPlace")
-"""One of each kind; all others are asked by --all-seeds."""
+"""One of each kind; --all-seeds asks all others."""
 
 RIGHT = ("CopyToRegion", "RowParallelLinear", "ExpertAllToAll", "ReduceToFirst", "AsyncWaited", "SumOfTwo")
 """One for each way in which tensors lie on ranks."""
@@ -27,7 +26,6 @@ def checked(*asked: str) -> dict:
     return {target["name"]: target for target in json.loads(done.out)["targets"]}
 
 
-@extent.long
 def test_each_kind_of_mistake_has_its_code_its_place_and_its_cause():
     found = checked(*(f"wrong.py::{name}[world=2]" for name in SHORT))
     first = found["CopyWithoutReduction"]["findings"]

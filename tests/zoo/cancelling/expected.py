@@ -32,5 +32,10 @@ HELPERS = {
 EXPECTED = {
     **{("right", name, "with spec"): {"status": "passed", "may": {"GV110"}} for name in RIGHT},
     **{("wrong", name, "with spec"): {"status": "failed", "any_of": {"GV201", "GV202"}} for name in WRONG},
+    ("wrong", "BernoulliSlight", "with spec"): {
+        "status": "failed",
+        "errors": {"GV201"},
+        "may": {"GV110"},  # the right one has it as well
+    },
     **HELPERS,
 }
