@@ -16,17 +16,20 @@ import zoo
 REFUSED = "GV002"
 """Forward raises: the range is no valid one."""
 
-NOT_DECIDED = {
+UNSUITED = {
     ("regimes", "Acos"): "inputs between -1 and 1",
     ("regimes", "Atanh"): "inputs between -1 and 1",
     ("regimes", "MaskedSoftmax"): "no value where all of a row is masked",
 }
 """Functions that no wide range suits, and why."""
 
-KNOWN: dict[tuple[str, str], set[str]] = {}
+WRONG_THERE = {
+    ("authors", "LogCumsumExp"): {"GV108"},  # its backward multiplies exp(1000) and exp(-1000)
+    ("regimes", "LowRankGaussian"): {"GV108"},  # its backward divides by exp(1000)
+}
 """Codes of Functions that are right at moderate values alone."""
 
-FOLDERS = [folder for folder, module in zoo.modules() if module == "right"]
+FOLDERS = [folder for folder, module in zoo.modules() if module == "right" and folder != "ranks"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -34,22 +37,23 @@ def test_right_functions_do_not_fail_at_wide_ranges(folder: str, tmp_path: Path)
     rows = zoo.rows_of(folder, "right")
     spec = yaml.safe_load((zoo.ZOO / folder / "right.gradverify.yaml").read_text("utf-8"))
     copied = Path(shutil.copytree(zoo.ZOO / folder, tmp_path / folder))
-    left = [name for name, row in rows.items() if row["status"] == "passed"]
+    left = {name for name, row in rows.items() if row["status"] == "passed"}
+    unsuited = {name for where, name in UNSUITED if where == folder}
     failed: dict[str, set[str]] = {}
     for declared in wide.RANGES:
         made = wide.widened(spec, declared, left)
-        left = [*made["functions"]]
-        if not left:
+        if not (left := {*made["functions"]}):
             break
         (copied / "right.gradverify.yaml").write_text(yaml.safe_dump(made))
         _, report = zoo.checked(["right.gradverify.yaml"], copied)
         found = {target["name"]: target for target in report["targets"]}
-        assert found.keys() == made["functions"].keys()
+        assert found.keys() == left
         for name, target in found.items():
-            errors = zoo.codes(target, "error") - {REFUSED} - set(rows[name].get("may", ()))
-            if errors - KNOWN.get((folder, name), set()):
+            known = {REFUSED, *rows[name].get("may", ()), *WRONG_THERE.get((folder, name), ())}
+            if errors := zoo.codes(target, "error") - known:
                 failed[f"{name} at {list(declared)}"] = errors
-        left = [name for name, target in found.items() if target["status"] != "passed"]
+        passed = {name for name, target in found.items() if target["status"] == "passed"}
+        assert not passed & unsuited
+        left -= passed | unsuited
     assert failed == {}
-    undecided = {name for name in left if "inconclusive" not in rows[name].get("or_else", ())}
-    assert undecided == {name for where, name in NOT_DECIDED if where == folder}
+    assert {name for name in left if "inconclusive" not in rows[name].get("or_else", ())} == set()
