@@ -4,15 +4,29 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import pytest
+import zoo
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def test_every_row_names_a_function_that_exists(monkeypatch):
+@pytest.fixture
+def deleted_checks(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     spec = importlib.util.spec_from_file_location("deleted_checks", BENCHMARKS / "deleted_checks.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "deleted_checks", module)
     spec.loader.exec_module(module)
-    deletions = [module.of_check(check) for check in module.checks()]
+    return module
+
+
+def test_every_row_names_a_function_that_exists(deleted_checks):
+    deletions = [deleted_checks.of_check(check) for check in deleted_checks.checks()]
     assert len(deletions) > 40
     assert len({deletion.name for deletion in deletions}) == len(deletions)
+
+
+def test_every_module_of_the_zoo_that_could_notice_has_a_test(deleted_checks):
+    named = deleted_checks.expecting(frozenset({"GV"}))
+    assert len(named) > 20
+    assert {*named} <= {f"{folder}-{module}" for folder, module in zoo.modules()}

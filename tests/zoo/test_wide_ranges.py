@@ -12,6 +12,7 @@ import pytest
 import wide
 import yaml
 import zoo
+from extent import ALL_SEEDS
 
 REFUSED = "GV002"
 """Forward raises: the range is no valid one."""
@@ -29,7 +30,16 @@ WRONG_THERE = {
 }
 """Codes of Functions that are right at moderate values alone."""
 
-FOLDERS = [folder for folder, module in zoo.modules() if module == "right" and folder != "ranks"]
+FALSE_ALARMS = {
+    ("short", "HalfProduct"): {"GV601"},  # float16 inside, beside float32: taken for float32 alone
+}
+"""Codes that a right Function is given there, and should not."""
+
+FOLDERS = [one for one, module in zoo.modules() if module == "right" and (ALL_SEEDS or one != "ranks")]
+
+
+def known_of(folder: str, name: str) -> set[str]:
+    return WRONG_THERE.get((folder, name), set()) | FALSE_ALARMS.get((folder, name), set())
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -49,7 +59,7 @@ def test_right_functions_do_not_fail_at_wide_ranges(folder: str, tmp_path: Path)
         found = {target["name"]: target for target in report["targets"]}
         assert found.keys() == left
         for name, target in found.items():
-            known = {REFUSED, *rows[name].get("may", ()), *WRONG_THERE.get((folder, name), ())}
+            known = {REFUSED, *rows[name].get("may", ()), *known_of(folder, name)}
             if errors := zoo.codes(target, "error") - known:
                 failed[f"{name} at {list(declared)}"] = errors
         passed = {name for name, target in found.items() if target["status"] == "passed"}
