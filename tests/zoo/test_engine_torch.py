@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import forked_command
+import zoo
 
 SOURCE = """
 import torch
@@ -26,8 +25,7 @@ class SlightlyOff(Function):
 
 
 def statuses(folder: Path, *arguments: str) -> dict[str, tuple[str, set[str]]]:
-    done = forked_command.run(["check", *arguments, "--format", "json"], folder)
-    report = json.loads(done.out)
+    _, report = zoo.checked(arguments, folder)
     return {
         t["name"]: (t["status"], {f["code"] for f in t["findings"] if f["severity"] == "error"})
         for t in report["targets"]

@@ -1,6 +1,6 @@
 """What is guessed for Functions that have no spec, line by line: a path that is no longer tried shows here.
 
-To accept a change: GRADVERIFY_REGENERATE=1 python -m pytest tests/zoo/test_guesses.py, then read the diff.
+To accept a change: GRADVERIFY_REGENERATE=1 python -m pytest --all-seeds tests/zoo/test_guesses.py, then read the diff.
 """
 
 import json
@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+from extent import long
 
 from gradverify.deduced import Deduced
 from gradverify.spec.draft import entry_data
@@ -26,6 +27,7 @@ def guessed(module, target):
     return json.dumps(entry_data(found)) if isinstance(found, Deduced) else "nothing"
 
 
+@long  # every verdict of that module takes these guesses anew
 @pytest.mark.filterwarnings("ignore")
 def test_guesses_are_those_that_were_reviewed():
     module = import_file(MODULE).module

@@ -32,10 +32,6 @@ MISSED = {
 """Wrong ones that pass: right under the inputs that are inferred, or wrong where nobody declared an input."""
 
 
-LEAST_FAILED = {("ranks", "wrong"): 7}
-"""How many fail at least; others are right under another reading of where tensors lie than their author's."""
-
-
 def sets():
     """The sets of the benchmarks, less those of tests of their own: the zoo, published packages."""
     sys.path.insert(0, str(BENCHMARKS))
@@ -59,7 +55,6 @@ def test_the_zoo_without_its_specs(folder: str, module: str, tmp_path: Path) -> 
     found = statuses(report)
     wrong = {name for name, status in found.items() if status == due}
     assert wrong <= MISSED.get(f"{folder}/{module}", set())
-    assert [*found.values()].count("failed") >= LEAST_FAILED.get((folder, module), 0)
 
 
 @pytest.mark.parametrize("one", sets() if ALL_SEEDS else [], ids=lambda one: one.name)
