@@ -1,6 +1,6 @@
 """What is guessed for Functions that have no spec, line by line: a path that is no longer tried shows here.
 
-To accept a change: GRADVERIFY_REGENERATE=1 python -m pytest --all-seeds tests/zoo/test_guesses.py, then read the diff.
+To accept a change: GRADVERIFY_REGENERATE=1 pytest --all-seeds tests/zoo/test_guesses.py, then read the diff.
 """
 
 import json

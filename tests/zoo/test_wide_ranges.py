@@ -42,6 +42,11 @@ def known_of(folder: str, name: str) -> set[str]:
     return WRONG_THERE.get((folder, name), set()) | FALSE_ALARMS.get((folder, name), set())
 
 
+def dtypes_of(spec: dict, name: str) -> set[str]:
+    """Those that a spec declares, in each of which the pass must be judged."""
+    return {*spec["functions"][name].get("dtypes", spec.get("defaults", {}).get("dtypes", ()))}
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_right_functions_do_not_fail_at_wide_ranges(folder: str, tmp_path: Path) -> None:
     rows = zoo.rows_of(folder, "right")
@@ -64,6 +69,7 @@ def test_right_functions_do_not_fail_at_wide_ranges(folder: str, tmp_path: Path)
                 failed[f"{name} at {list(declared)}"] = errors
         passed = {name for name, target in found.items() if target["status"] == "passed"}
         assert not passed & unsuited
+        assert {name for name in passed if dtypes_of(made, name) - {*found[name]["swept"]["dtypes"]}} == set()
         left -= passed | unsuited
     assert failed == {}
     assert {name for name in left if "inconclusive" not in rows[name].get("or_else", ())} == set()
