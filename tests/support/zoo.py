@@ -20,6 +20,9 @@ ZOO = Path(__file__).parents[1] / "zoo"
 OPTIONS_OF_THEIR_OWN = frozenset({"autocast", "devices", "triton"})
 """Folders that mean nothing without an option: `test_devices.py` runs them."""
 
+TIMEOUT = "600"
+"""Seconds for one target: on a busy machine the clock must not decide a row. None of them hangs."""
+
 Row = dict[str, object]
 
 
@@ -55,7 +58,8 @@ def checked(
     targets: Sequence[str], folder: Path, *options: str, with_causes: Collection[str] = ()
 ) -> tuple[int, dict]:
     """The exit code and the JSON report of one command; with the causes of some alone."""
-    done = command("check", *targets, "--format", "json", *options, folder=folder, with_causes=with_causes)
+    asked = ("check", *targets, "--format", "json", "--timeout", TIMEOUT, *options)
+    done = command(*asked, folder=folder, with_causes=with_causes)
     assert done.out, done.err
     return done.code, json.loads(done.out)
 

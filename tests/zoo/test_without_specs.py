@@ -50,7 +50,7 @@ def statuses(report: dict) -> dict[str, str]:
 def test_the_zoo_without_its_specs(folder: str, module: str, tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("*.yaml", "__pycache__")
     copied = Path(shutil.copytree(zoo.ZOO / folder, tmp_path / folder, ignore=ignored))
-    _, report = zoo.checked([f"{module}.py"], copied, "--timeout", "300")
+    _, report = zoo.checked([f"{module}.py"], copied)
     due = "failed" if module == "right" else "passed"
     found = statuses(report)
     wrong = {name for name, status in found.items() if status == due}
@@ -60,7 +60,7 @@ def test_the_zoo_without_its_specs(folder: str, module: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("one", sets() if ALL_SEEDS else [], ids=lambda one: one.name)
 def test_sets_of_the_benchmarks(one, tmp_path: Path) -> None:
     inferred = ["--no-infer"] if one.name.startswith("seeded/") else []
-    code, report = zoo.checked([one.write(tmp_path)], tmp_path, "--timeout", "300", *inferred)
+    code, report = zoo.checked([one.write(tmp_path)], tmp_path, *inferred)
     assert code in {0, 1}
     is_right = one.name.startswith(RIGHT)
     due = "failed" if is_right else "passed"
