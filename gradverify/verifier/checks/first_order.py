@@ -77,12 +77,24 @@ def first_order(sample: Sample) -> FirstOrder:
     found = _dense(sample)
     if found.result.outcome is not Outcome.PASSED:
         return found
-    wrong = wrong_with_structure(sample) or wrong_where_tied(sample)
+    wrong = wrong_with_structure(sample)
+    if isinstance(wrong, NotTaken):
+        wrong = not_taken(sample, wrong)
+    if wrong is not None and wrong.severity is not Severity.ERROR:
+        found = replace(found, result=replace(found.result, findings=(*found.result.findings, wrong)))
+        wrong = None
+    wrong = wrong or wrong_where_tied(sample)
     if wrong is None:
         return found
-    if isinstance(wrong, NotTaken):
-        wrong = backward_raised(sample, wrong.error, f" for a grad_output {wrong.said}")
-    return FirstOrder(CheckResult((wrong,), Outcome.FAILED), found.comparison, found.measured)
+    findings = (*(f for f in found.result.findings if f.severity is Severity.WARNING), wrong)
+    return FirstOrder(CheckResult(findings, Outcome.FAILED), found.comparison, found.measured)
+
+
+def not_taken(sample: Sample, refused: NotTaken) -> Finding:
+    """GV102; a warning where backward refuses it on purpose or for its size, which is no wrong gradient."""
+    finding = backward_raised(sample, refused.error, f" for a grad_output {refused.said}")
+    certain = finding.severity is Severity.ERROR and not (refused.error.deliberate or refused.scaled)
+    return finding if certain else replace(finding, severity=Severity.WARNING)
 
 
 def _dense(sample: Sample) -> FirstOrder:

@@ -103,6 +103,8 @@ class NotTaken:
 
     error: RaisedError
     said: str
+    scaled: bool = False
+    """It is out of the ordinary: backward may compute something of it that does not fit."""
 
 
 def wrong_with_structure(sample: Sample) -> Finding | NotTaken | None:
@@ -221,16 +223,18 @@ def _wrong_when_scaled(
     masks: Sequence[Tensor],
     of_rows: Sequence[Tensor],
     inside: torch.dtype | None = None,
-) -> Finding | None:
+) -> Finding | NotTaken | None:
     """A grad_output times a power of two, as a whole and row by row.
 
     `inside` is a shorter format that its numbers have to stay normal in, where one is known.
     """
     bits = _bits(sample, u, of_u, inside)
     asked = _scaled(bits, u, masks)
-    found = _gradients(sample, [one.whole for one in asked]) if bits else None
-    if found is None:
+    if not bits:
         return None
+    found = _gradients(sample, [one.whole for one in asked])
+    if found is None:
+        return _first_refused(sample, asked, scaled=True)
     of_parts = ([of_u], [of_u], of_rows)
     for number_of, (one, gradient) in enumerate(zip(asked, found, strict=True)):
         parts = of_parts[number_of]
@@ -364,13 +368,15 @@ def _floor(sample: Sample, gradients: Sequence[Tensor]) -> float:
 def _not_taken(sample: Sample, u: Tensor, structures: Sequence[Combination]) -> NotTaken | None:
     """The first of them for which backward raises, where it runs for a grad_output of random sign."""
     zeros = Combination("of zeros alone", "", torch.zeros_like(u), (), ())
+    return None if _gradient(sample, u) is None else _first_refused(sample, [*structures, zeros])
+
+
+def _first_refused(sample: Sample, asked: Sequence[Combination], *, scaled: bool = False) -> NotTaken | None:
     outputs = sample.problem.outputs
-    if _gradient(sample, u) is None:
-        return None
-    for one in (*structures, zeros):
+    for one in asked:
         result = sample.problem.pull_back(sample.problem.primals, outputs.unflatten(one.whole))
         if isinstance(result, Raised):
-            return NotTaken(result.error, one.said)
+            return NotTaken(result.error, one.said, scaled)
     return None
 
 

@@ -17,6 +17,7 @@ RIGHT = [
     "Clips",
     "Frozen",
     "MatrixExponential",
+    "Guarded",
 ]
 
 NOT_LINEAR = [
@@ -35,8 +36,17 @@ NOT_LINEAR = [
 
 NOTES = {"InFloat32": {"GV104"}, "SteepNorm": {"GV203"}, "SolvedByIteration": {"GV203"}}
 
+WARNINGS = {"Guarded": {"GV102"}}
+
 EXPECTED = (
-    {("right", name, "with spec"): {"status": "passed", "notes": NOTES.get(name, set())} for name in RIGHT}
+    {
+        ("right", name, "with spec"): {
+            "status": "passed",
+            "notes": NOTES.get(name, set()),
+            "warnings": WARNINGS.get(name, set()),
+        }
+        for name in RIGHT
+    }
     | {("wrong", name, "with spec"): {"status": "failed", "errors": {"GV106"}} for name in NOT_LINEAR}
     | {("wrong", "FailsForOnes", "with spec"): {"status": "failed", "errors": {"GV102"}, "names": {"ones"}}}
     | {("wrong", name, "with spec"): {"status": "skipped"} for name in ("Product", "_Scaled")}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradverify.model import Closeness, Finding, Outcome, Point, Precision, Severity, Swept
 from gradverify.model.points import is_declared
-from gradverify.verifier.checks.first_order import backward_raised
+from gradverify.verifier.checks.first_order import backward_raised, not_taken
 from gradverify.verifier.checks.inconclusive import invented
 from gradverify.verifier.checks.precision.arithmetic import plainly
 from gradverify.verifier.checks.precision.beside import in_dtype, together
@@ -65,7 +65,9 @@ def _linear(sample: Sample, result: CheckResult) -> CheckResult:
     if wrong is None:
         return result
     if isinstance(wrong, NotTaken):
-        wrong = backward_raised(sample, wrong.error, f" for a grad_output {wrong.said}")
+        wrong = not_taken(sample, wrong)
+    if wrong.severity is not Severity.ERROR:
+        return replace(result, findings=(*result.findings, wrong))
     rows = (Precision(sample.subject.native, "", Closeness.WRONG),)
     return result.beside(CheckResult((wrong,), Outcome.FAILED, swept=Swept(precision=rows)))
 
