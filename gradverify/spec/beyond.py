@@ -7,7 +7,7 @@ nothing, and the report says that nothing is known there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gradverify.model import ALIGNED, Beyond, Case, SizeConstant, tensors_of
@@ -113,8 +113,62 @@ def _at_each(
         tried += [dict(one.case.sizes) for one in small]
         for one in small:
             case = replace(one.case, id=f"{one.case.id}, at {constant}")
-            found.append(replace(one, case=case, constant=str(constant), is_reported=_is_reported(constant)))
+            in_order = _in_order(function, base, missing, one, value, constant)
+            found.append(
+                replace(
+                    one,
+                    case=case,
+                    constant=str(constant),
+                    is_reported=_is_reported(constant),
+                    in_order=in_order,
+                )
+            )
     return PastConstants(tuple(found), tuple(untried))
+
+
+def _in_order(
+    function: SpecFunction, base: Case, names: Sequence[str], one: Beyond, value: int, constant: SizeConstant
+) -> tuple[Case, ...] | None:
+    """Cases at a value that keep the order of the sizes; None where `one` does.
+
+    All at multiples of it, in their order; and each alone at it, with those that are larger moved up.
+    """
+    sweep = function.sweep
+    larger = _larger(function.cases)
+    if sweep is None or _keeps(dict(one.case.sizes), larger):
+        return None
+    sizes = dict(base.sizes)
+    multiples = {name: value * (1 + _rank(name, larger)) for name in names}
+    moved = [
+        {n: value if n == name else value + s - sizes[name] if (n, name) in larger else s
+         for n, s in sizes.items()}
+        for name in names
+    ]  # fmt: skip
+    found = []
+    for asked in ({**sizes, **multiples}, *moved):
+        if allowed(sweep, asked) is None and _keeps(asked, larger):
+            case = case_at(sweep, factors_of(sweep), base, asked)
+            if case is not None and _largest(case) <= LARGEST_INPUT:
+                said = ",".join(f"{n}={s}" for n, s in asked.items() if s != sizes[n])
+                found.append(replace(case, id=f"{said}, at {constant}"))
+    return tuple(found)
+
+
+def _larger(cases: Sequence[Case]) -> frozenset[tuple[str, str]]:
+    """Pairs of sizes of which the first is the larger one in every case that has no empty tensor."""
+    several = [dict(case.sizes) for case in cases if all(n > 0 for _, n in case.sizes)]
+    names = several[0] if several else {}
+    return frozenset((a, b) for a in names for b in names if all(s[a] > s[b] for s in several))
+
+
+def _keeps(sizes: Mapping[str, int], larger: frozenset[tuple[str, str]]) -> bool:
+    return all(sizes[a] > sizes[b] for a, b in larger)
+
+
+def _rank(name: str, larger: frozenset[tuple[str, str]]) -> int:
+    """How many sizes at most stand below each other below this one."""
+    below = [b for a, b in larger if a == name]
+    return 1 + max(_rank(b, larger) for b in below) if below else 0
 
 
 def _values_at(constant: SizeConstant) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from gradverify.events import BeyondJudged, BeyondStarted, CaseStarted, Event, Found
-from gradverify.model import Finding, Point, Severity, Swept, TargetKind
+from gradverify.model import Beyond, Finding, Point, Severity, Swept, TargetKind
 from gradverify.rules import Family
 from gradverify.verifier.beyond import judge_beyond
 from gradverify.verifier.case_state import CaseState
@@ -32,6 +32,10 @@ from gradverify.verifier.verification import Verification
 IN_EVALUATION_MODE = "In training mode it is right: look at what `self.training` decides."
 
 
+OUT_OF_ORDER = "sizes that are larger than others in every listed case are not, there"
+"""Why nothing is known at a case."""
+
+
 def extra_cases(asked: Verification) -> Iterator[Event]:
     """Ask what can add something once the listed cases are verified."""
     plan = asked.request.plan
@@ -45,20 +49,39 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
     yield from _another_rank(asked)
     if asked.is_verified and asked.wants("GV101"):
         for beyond in plan.beyond:
-            usual = next(c for c in plan.cases if c.options == beyond.case.options)
-            built = asked.build(beyond.case)
-            if isinstance(built, Finding):
-                yield BeyondStarted(beyond)
-                yield BeyondJudged("the module cannot be built")
-                continue
-            for event in judge_beyond(*built, beyond, asked.wanted, usual):
-                if not isinstance(event, Found) or asked.wants(event.finding.code):
-                    yield event
+            yield from _beyond(asked, beyond)
         if asked.request.target.kind is TargetKind.MODULE:
             # A module is built in training mode; in evaluation mode it may compute another function.
             evaluated = replace(asked, live=replace(asked.live, value=_evaluating(asked.live.value)))
             case = plan.cases[0]
             yield from evaluated.ask(case, _evaluation_mode, named=f"{case.id} in evaluation mode")
+
+
+def _beyond(asked: Verification, beyond: Beyond) -> Iterator[Event]:
+    """Judge a case past a constant; what is wrong where sizes lose their order, again where they keep it."""
+    events = list(_beyond_alone(asked, beyond))
+    if beyond.in_order is None or not any(isinstance(event, Found) for event in events):
+        yield from events
+        return
+    for case in beyond.in_order:
+        kept = list(_beyond_alone(asked, replace(beyond, case=case, in_order=None)))
+        if any(isinstance(event, Found) for event in kept):
+            yield from kept
+            return
+    yield BeyondStarted(beyond)
+    yield BeyondJudged(OUT_OF_ORDER)
+
+
+def _beyond_alone(asked: Verification, beyond: Beyond) -> Iterator[Event]:
+    usual = next(c for c in asked.request.plan.cases if c.options == beyond.case.options)
+    built = asked.build(beyond.case)
+    if isinstance(built, Finding):
+        yield BeyondStarted(beyond)
+        yield BeyondJudged("the module cannot be built")
+        return
+    for event in judge_beyond(*built, beyond, asked.wanted, usual):
+        if not isinstance(event, Found) or asked.wants(event.finding.code):
+            yield event
 
 
 def _unlisted_sizes(sample: Sample | NoSample, state: CaseState, *, open_sized: bool) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 import torch
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 
 class RowScale(Function):
@@ -289,3 +290,48 @@ class HermiteSpline(Function):
         d_ys = torch.zeros_like(ys).index_add(0, i, g * h00).index_add(0, i + 1, g * h01)
         d_slopes = torch.zeros_like(slopes).index_add(0, i, g * h * h10).index_add(0, i + 1, g * h * h11)
         return d_points, None, d_ys, d_slopes
+
+
+class TurnsTheFirst(Function):
+    """Turns the first 2 r channels of d and leaves the rest: more channels than that are a condition."""
+
+    @staticmethod
+    def turned(x, cos, sin):
+        r = 2 * cos.shape[-1]
+        a, b = x[..., :r].chunk(2, -1)
+        return torch.cat([a * cos - b * sin, a * sin + b * cos, x[..., r:]], -1)
+
+    @staticmethod
+    def forward(ctx, x, cos, sin):
+        ctx.save_for_backward(cos, sin)
+        return TurnsTheFirst.turned(x, cos, sin)
+
+    @staticmethod
+    def backward(ctx, g):
+        cos, sin = ctx.saved_tensors
+        return TurnsTheFirst.turned(g, cos, -sin), None, None
+
+
+class FixedPointToATolerance(Function):
+    """z = tanh(W z + x) to 1e-10, which is further from it the larger it is."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        z = torch.zeros_like(x)
+        for _ in range(500):
+            after = torch.tanh(z @ w.mT + x)
+            done = (after - z).abs().max() < 1e-10
+            z = after
+            if done:
+                break
+        ctx.save_for_backward(z, w)
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        z, w = ctx.saved_tensors
+        slope = 1 - z * z
+        matrix = torch.eye(w.shape[0], dtype=w.dtype) - w.mT * slope[:, None, :]
+        u = torch.linalg.solve(matrix, g.unsqueeze(-1)).squeeze(-1) * slope
+        return u, u.mT @ z
