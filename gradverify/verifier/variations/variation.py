@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from gradverify.model import Finding, RaisedError, Severity, Swept
+from gradverify.verifier.checks.result import OTHER_VALUES
 from gradverify.verifier.checks.subject import first_line
+from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.variations.call import Call, backward, is_accident
@@ -62,7 +64,7 @@ class Variant:
     def both(self, base: Verified, outputs: Sequence[Tensor], gradients: Gradients) -> Finding | None:
         """The finding where forward gives another result, or else backward another gradient."""
         moved = self.forward(base, outputs)
-        difference = None if moved is not None else base.difference(gradients)
+        difference = None if moved is not None else base.difference(gradients, or_unknown=True)
         return moved if difference is None else self.differs(base, difference)
 
     def gradient(
@@ -82,11 +84,22 @@ class Variant:
         result = backward(base.sample, call, base.grad_outputs(u) if given is None else given)
         if isinstance(result, Raised):
             return result.error
-        difference = base.difference(result.value, wanted, u=u, only=only)
+        difference = base.difference(result.value, wanted, u=u, only=only, or_unknown=True)
         return None if difference is None else self.differs(base, difference)
 
     def differs(self, base: Verified, difference: Difference) -> Finding:
-        """The finding on a gradient that is another one."""
+        """The finding on a gradient that is another one; GV109 where its own rounding leaves no digit."""
+        if difference.noise:
+            return base.finding(
+                "GV109",
+                f"the gradient of `{difference.name}` could not be verified {self.when}: it is unstable, its "
+                f"own rounding moves {difference.place} by {number(difference.noise)}, and it is "
+                f"{difference.values}",
+                hint=OTHER_VALUES,
+                input=difference.name,
+                output=self.output,
+                part=self.part,
+            )
         return base.finding(
             self.code,
             f"the gradient of `{difference.name}` is wrong {self.when}: {difference.place} is "

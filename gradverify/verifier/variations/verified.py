@@ -22,7 +22,7 @@ from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.noise import own_noise
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 from gradverify.verifier.numerics.round_off import ROUND_OFF, SCALES, gradient_noise, nudged
-from gradverify.verifier.numerics.tolerance import EPSILON
+from gradverify.verifier.numerics.tolerance import EPSILON, KNOWN
 from gradverify.verifier.variations.call import backward, called
 
 ROUND_OFFS = 10.0
@@ -45,6 +45,8 @@ class Difference:
     """The number of that input, or of that output."""
     entries: Entries | None = None
     """All of it that differs, the worst ones by name."""
+    noise: float = 0.0
+    """Where nothing is known: how far its own rounding moves what is there."""
 
     @property
     def values(self) -> str:
@@ -107,8 +109,11 @@ class Verified:
         u: Tensor | None = None,
         only: frozenset[int] | None = None,
         rounding_of: CallProblem | None = None,
+        or_unknown: bool = False,
     ) -> Difference | None:
         """Where gradients differ from the verified one by more than rounding and the tolerance.
+
+        `or_unknown`: else where they differ by less than their own rounding, but that leaves no digit.
 
         `u` are the grad_outputs they were computed for, `only` the numbers of the inputs to look at.
         `rounding_of` is where they come from, if it rounds otherwise than the verified problem.
@@ -123,7 +128,7 @@ class Verified:
             problems = [self.sample.problem, *([] if rounding_of is None else [rounding_of])]
             return torch.stack([self._noise(problem, u) for problem in problems]).sum(dim=0)
 
-        found = self._held(flat, base, self.inputs, self.names, noise)
+        found = self._held(flat, base, self.inputs, self.names, noise, or_unknown=or_unknown)
         return found and replace(found, missing=got[found.block] is None)
 
     def unrepeated(self, gradient: Tensor) -> Difference | None:
@@ -161,7 +166,14 @@ class Verified:
         return self.sample.finding(code, message, **fields)
 
     def _held(
-        self, got: Tensor, wanted: Tensor, layout: Layout, names: Sequence[str], noise: Callable[[], Tensor]
+        self,
+        got: Tensor,
+        wanted: Tensor,
+        layout: Layout,
+        names: Sequence[str],
+        noise: Callable[[], Tensor],
+        *,
+        or_unknown: bool = False,
     ) -> Difference | None:
         """Where flat values are off by more than the tolerance and by more than rounding, if anywhere."""
         if torch.equal(got, wanted):
@@ -169,10 +181,15 @@ class Verified:
         off, bound = _off(got, wanted), self._tolerance(wanted, layout)
         if not (off > bound).any():
             return None
-        bound = torch.maximum(bound, noise())
-        wrong = off > bound
-        if not wrong.any():
-            return None
+        rounding = noise()
+        wrong = off > torch.maximum(bound, rounding)
+        is_known = bool(wrong.any())
+        if not is_known:
+            # What is that noisy excuses anything: nobody's own noise raises his bar without an end.
+            wrong = off > torch.maximum(bound, rounding.minimum(KNOWN * _scale(wanted, layout)))
+            if not (or_unknown and wrong.any()):
+                return None
+        bound = torch.maximum(bound, rounding)
         worst = int(torch.where(wrong, off, -1.0).argmax())
         position = layout.block_of(worst)
         block = layout.blocks[position]
@@ -184,6 +201,7 @@ class Verified:
             wanted[worst].item(),
             block=position,
             entries=vector_entries(got[here], wanted[here], bound[here], wrong[here], block),
+            noise=0.0 if is_known else rounding[worst].item(),
         )
 
     def _noise(self, problem: CallProblem, u: Tensor | None) -> Tensor:
@@ -200,13 +218,10 @@ class Verified:
 
     def _tolerance(self, base: Tensor, layout: Layout) -> Tensor:
         settings = self.sample.subject.settings
-        bound = torch.full_like(base, settings.atol)
-        size = base.abs().nan_to_num(0.0, 0.0, 0.0)
+        bound, scale = torch.full_like(base, settings.atol), _scale(base, layout)
         for block in layout.blocks:
-            part = slice(block.start, block.stop)
-            if block.stop > block.start:
-                rtol = max(settings.rtol, _half_the_digits(block.dtype))
-                bound[part] += rtol * (size[part] + size[part].median())
+            rtol = max(settings.rtol, _half_the_digits(block.dtype))
+            bound[block.start : block.stop] += rtol * scale[block.start : block.stop]
         return bound
 
     @cached_property
@@ -251,6 +266,15 @@ def verified(sample: Sample) -> Verified | None:
     if not gradient.isfinite().all():
         return None
     return Verified(sample, u, gradient, values, forward_draws, backward_draws)
+
+
+def _scale(values: Tensor, layout: Layout) -> Tensor:
+    """The size of each entry with the median of its input or output."""
+    size = values.abs().nan_to_num(0.0, 0.0, 0.0)
+    for block in layout.blocks:
+        if block.stop > block.start:
+            size[block.start : block.stop] += size[block.start : block.stop].median().clone()
+    return size
 
 
 def _half_the_digits(dtype: torch.dtype) -> float:
