@@ -59,6 +59,7 @@ def test_summary_and_exit_code(report, ran):
     assert (report["exit_code"], ran.code, ran.err) == (2, 2, "")
     assert report["summary"] == {
         "targets": 7, "passed": 2, "failed": 2, "inconclusive": 1, "unchecked": 0, "skipped": 2, "xfailed": 0,
+        "first_order_only": 0,
     }  # fmt: skip
     (error,) = report["errors"]
     assert (error["kind"], error["file"], error["line"]) == ("import", "wrong_syntax.py", 2)

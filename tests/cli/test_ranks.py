@@ -140,9 +140,7 @@ def test_a_placement_that_is_none_fails_nobody(folder):
     assert "of shapes [4, 3], [4, 3], is no `shard(5)`" in said["Sum@split"][1]["message"]
     # What differs at sizes that nobody listed is found there, too.
     assert {f["code"] for f in found["SumAtSomeSizes"]["findings"]} == {"GV721"}
-    # A function that forgets its group is none for one process.
-    assert found["Forgotten"]["status"] == "inconclusive"
-    assert "placements inferred: backward is right if" in found["Forgotten"]["findings"][0]["message"]
+    assert found["Forgotten"]["status"] == "unchecked"  # how its tensors lie only a spec can say
 
 
 def test_what_is_listed_is_what_would_run(folder):
@@ -150,7 +148,7 @@ def test_what_is_listed_is_what_would_run(folder):
     checks = [line.split(maxsplit=1)[1] for line in listed.splitlines() if line.lstrip().startswith("checks")]
     assert sorted(checks) == [
         *["gradcheck, contract, gradgradcheck, precision"],
-        *["gradcheck, contract, precision"] * 4,
+        *["gradcheck, contract, precision"] * 3,
     ]
 
 

@@ -10,6 +10,7 @@ from gradverify.verifier.diagnose.edits.forward import other_derivative
 from gradverify.verifier.diagnose.edits.search import one_edit
 from gradverify.verifier.diagnose.evidence import Pair, Pairs, same_everywhere, wrong_ones
 from gradverify.verifier.diagnose.hypotheses.branch import branch
+from gradverify.verifier.diagnose.hypotheses.chain import chain_factor
 from gradverify.verifier.diagnose.hypotheses.conjugate import conjugate
 from gradverify.verifier.diagnose.hypotheses.factor import constant_factor, zero
 from gradverify.verifier.diagnose.hypotheses.float32 import float32_inside
@@ -46,6 +47,7 @@ LADDER: tuple[Test, ...] = (
     diagonal_only,
     duplicates,
     other_reduction_dim,
+    chain_factor,
     one_edit,
     other_derivative,
 )
@@ -57,6 +59,7 @@ SECOND_ORDER: tuple[Test, ...] = (
     region,
     branch,
     diagonal_only,
+    chain_factor,
 )
 """Those that can be found of a derivative of backward."""
 

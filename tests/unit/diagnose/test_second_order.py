@@ -118,8 +118,13 @@ def _nested(slope_backward):
             "derivative of `g_x` (the gradient of `x`) by `x` is 2 times too large",
         ),
         (lambda t, g, gg, _: (gg * g * (1 - t * t), -gg * t), "constant-factor", "by `grad_output` has the"),
+        (
+            lambda t, g, gg, _: (gg * (1 - t * t), gg * t),
+            "chain-factor",
+            "times what it should be, entry by entry",
+        ),
     ],
-    ids=["factor", "sign"],
+    ids=["factor", "sign", "without-g"],
 )
 def test_a_double_backward_of_its_own_is_diagnosed_by_its_numbers(slope_backward, cause, words):
     ((code, named), hint), *others = _found(_nested(slope_backward)).items()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gradverify.verifier.diagnose.hypotheses.chain import written
 
+from gradverify.verifier.diagnose.hypotheses.chain import written
 from gradverify.verifier.diagnose.hypotheses.factor import _of_law, size_law
 from gradverify.verifier.diagnose.words import times_too_large
 
