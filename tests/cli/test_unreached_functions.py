@@ -140,6 +140,34 @@ def test_a_name_of_its_apply_is_a_target(verdicts, holding):
     assert (found, code) == ({"Double": "passed", name: "failed"}, 1)
 
 
+HEIR = """
+    class Tripled(scaled(3.0).__self__):
+        pass
+"""
+
+RENAMED = """
+    Tripled = scaled(3.0).__self__
+    Tripled.__name__ = Tripled.__qualname__ = "Tripled"
+"""
+
+HALF_AN_HEIR = """
+    class Tripled(scaled(3.0).__self__):
+        @staticmethod
+        def backward(ctx, g):
+            return 3.0 * g
+"""
+
+
+@pytest.mark.parametrize("made", [HEIR, RENAMED])
+def test_a_class_statement_is_verified_in_an_heir_or_under_another_name(verdicts, made):
+    assert verdicts(MADE, made) == ({"Double": "passed", "Tripled": "failed"}, 1)
+
+
+def test_a_backward_that_an_heir_replaces_is_unchecked(verdicts):
+    found = {"Double": "passed", "Tripled": "passed", "scaled.<locals>.Scaled": "unchecked"}
+    assert verdicts(MADE, HALF_AN_HEIR) == (found, 1)
+
+
 def test_a_function_in_a_class_is_a_target(verdicts):
     assert verdicts(NESTED) == ({"Double": "passed", "Layer.Inner": "failed"}, 1)
 

@@ -120,7 +120,8 @@ def _also_alone(sample: Sample, second: VjpProblem, result: CheckResult) -> Chec
     once = sample.point is Point.TYPICAL and sample.draw == 0 and sample.subject.is_first_of_options
     if not once or result.capability != "yes":
         return result
-    found = wrong_alone(sample, second)
+    unknown = {position for position, _ in result.uncovered}
+    found = wrong_alone(sample, second, {*range(len(sample.problem.primals))} - unknown)
     if found is None:
         return result
     return replace(result, findings=(*result.findings, found), outcome=Outcome.FAILED, capability="wrong")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import torch
@@ -26,17 +27,18 @@ HINT = (
 )
 
 
-def wrong_alone(sample: Sample, second: VjpProblem) -> Finding | None:
+def wrong_alone(sample: Sample, second: VjpProblem, known: Collection[int]) -> Finding | None:
     """The first input whose second derivative is another one where it alone requires grad.
 
-    `second` is verified with all inputs; grad_output requires grad with either.
+    `second` is verified with all inputs, for the gradients of `known` (positions); grad_output requires grad
+    with either. Where the gradient itself is another one alone, GV406 says it.
     """
     differentiable = [k for k, a in enumerate(sample.arguments) if a.differentiable]
     free = all(sample.arguments[k].step is None and not sample.arguments[k].holds for k in differentiable)
     if len(differentiable) < 2 or not free:
         return None
     for number_of, place in enumerate(differentiable[:MOST_INPUTS]):
-        found = _alone(sample, second, number_of, place)
+        found = _alone(sample, second, number_of, place) if number_of in known else None
         if found is not None:
             return found
     return None
@@ -58,7 +60,7 @@ def _alone(sample: Sample, second: VjpProblem, number_of: int, place: int) -> Fi
     if isinstance(usual, Raised):
         return None
     if isinstance(got, Raised):
-        if got.error.deliberate:
+        if got.error.deliberate or not _has_same_gradient(second, alone, number_of):
             return None
         said = f"the double backward raises {got.error.type} where only `{name}` requires grad"
         message = f"{said}: {first_line(got.error.message)}"
@@ -66,7 +68,7 @@ def _alone(sample: Sample, second: VjpProblem, number_of: int, place: int) -> Fi
     of_usual = (usual.value[number_of], *usual.value[len(sample.problem.primals) :])
     wanted, found = layout.flatten(of_usual), layout.flatten(got.value)
     wrong = _is_off(sample, alone, weights, found, wanted, layout)
-    if not wrong.any():
+    if not wrong.any() or not _has_same_gradient(second, alone, number_of):
         return None
     off = (found - wanted).abs().nan_to_num(torch.inf)
     worst = int(torch.where(wrong, off, -1.0).argmax())
@@ -80,6 +82,16 @@ def _alone(sample: Sample, second: VjpProblem, number_of: int, place: int) -> Fi
         input=by,
         output=number_of,
     )
+
+
+def _has_same_gradient(second: VjpProblem, alone: VjpProblem, number_of: int) -> bool:
+    """Whether the first derivative by an input is the same where that input alone requires grad."""
+    usual = second.first_order.pull_back(second.first_order.primals, second.cotangents)
+    got = alone.first_order.pull_back(alone.first_order.primals, alone.cotangents)
+    if isinstance(usual, Raised) or isinstance(got, Raised):
+        return False
+    one, other = usual.value[number_of], got.value[0]
+    return one is not None and other is not None and torch.allclose(one, other, equal_nan=True)
 
 
 def _is_off(

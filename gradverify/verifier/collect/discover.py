@@ -34,6 +34,7 @@ def discover(module: ModuleType, shown_path: str) -> tuple[tuple[Target, ...], t
         if reason:
             passed_over.append(PassedOver(name, line if value.__module__ == module.__name__ else 0, reason))
         else:
+            reached |= _class_statements(value)
             targets.append(describe_target(value, name, name, shown_path))
     targets += unreached(module, shown_path, reached)
     return tuple(sorted(targets, key=lambda t: (t.line, t.name))), tuple(sorted(passed_over, key=_by_line))
@@ -210,6 +211,16 @@ def _reason_to_pass_over(value: type[Function], module: ModuleType) -> str:
     if not has_backward and heirs:
         return f"an abstract base of {', '.join(heirs)}: it has no backward"
     return "" if has_backward else "it has no backward"
+
+
+def _class_statements(value: type[Function]) -> set[str]:
+    """Qualified name of the class statement that both forward and backward stand in; none where two have them.
+
+    The class may have been given another name since, or be a base of the one that is verified.
+    """
+    methods = (value.forward, getattr(value, backward_name(value)))
+    forward, backward = (getattr(m, "__qualname__", "").rpartition(".")[0] for m in methods)
+    return {forward} if forward == backward else set()
 
 
 def _by_line(passed: PassedOver) -> tuple[int, str]:

@@ -113,6 +113,7 @@ class _Training:
         self._base = base
         self.with_main_grad = with_main_grad
         self._parameters = [torch.nn.Parameter(p.detach().clone()) for p in base.sample.problem.primals]
+        self._classes = [*map(type, self._parameters)]
         for parameter in self._parameters:
             parameter.grad = torch.full_like(parameter, ALREADY_THERE)
             if with_main_grad:
@@ -130,6 +131,7 @@ class _Training:
                         parameter.copy_(value)
             before = self._totals()
             result = self._step(step.base)
+            self._restore_classes()
             if isinstance(result, Raised):
                 return result.error
             wanted = step.base.inputs.unflatten(step.base.gradient)
@@ -138,6 +140,12 @@ class _Training:
             if difference is not None:
                 return Variant("GV414", f"{self.when}, {step.said}", HINT).differs(step.base, difference)
         return None
+
+    def _restore_classes(self) -> None:
+        """Forward may make its inputs tensors of a subclass that has operations of its own."""
+        for parameter, kind in zip(self._parameters, self._classes, strict=True):
+            if type(parameter) is not kind:
+                object.__setattr__(parameter, "__class__", kind)
 
     def kept(self) -> list[str]:
         """Attributes that the calls left on the parameters."""

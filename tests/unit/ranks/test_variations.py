@@ -106,7 +106,8 @@ def test_what_only_one_process_has_is_not_judged_on_ranks(monkeypatch):
 
 def test_which_these_are():
     assert {v.run.__name__ for v in VARIATIONS if not v.on_ranks} == {
-        "unwritten_memory", "saved_elsewhere", "same_tensor_twice", "tensor_on_ctx", "growing_memory",
+        "unwritten_memory", "saved_elsewhere", "same_tensor_twice", "views_of_one_base", "as_leaves",
+        "tensor_on_ctx", "growing_memory",
     }  # fmt: skip
 
 
