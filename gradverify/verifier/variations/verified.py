@@ -139,8 +139,7 @@ class Verified:
         """
 
         def noise() -> Tensor:
-            largest = max(t.abs().max().item() for t in (self.gradient, self._natural_slope))
-            return self._noise(self.sample.problem, None).clamp_max(ROUND_OFF * largest)
+            return self._noise(self.sample.problem, None).clamp_max(self._rounding)
 
         return self._held(gradient, self.gradient, self.inputs, self.names, noise)
 
@@ -186,7 +185,9 @@ class Verified:
         is_known = bool(wrong.any())
         if not is_known:
             # What is that noisy excuses anything: nobody's own noise raises his bar without an end.
-            wrong = off > torch.maximum(bound, rounding.minimum(KNOWN * _scale(wanted, layout)))
+            # Rounding of the terms of a gradient that cancels is known to be no more than that.
+            known = (KNOWN * _scale(wanted, layout)).clamp_min(self._rounding)
+            wrong = off > torch.maximum(bound, rounding.minimum(known))
             if not (or_unknown and wrong.any()):
                 return None
         bound = torch.maximum(bound, rounding)
@@ -208,6 +209,11 @@ class Verified:
         """How far rounding moves a gradient, times what counts beyond it."""
         given = problem.outputs.unflatten(self.u if u is None else u)
         return ROUND_OFFS * gradient_noise(VjpProblem(problem, given))
+
+    @property
+    def _rounding(self) -> float:
+        """What sums in another order may move a gradient, by the size of its terms."""
+        return ROUND_OFF * max(t.abs().max().item() for t in (self.gradient, self._natural_slope))
 
     @property
     def _natural_slope(self) -> Tensor:
