@@ -9,8 +9,11 @@ times it, which floating point does exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -21,6 +24,7 @@ from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.numerics.compare import SINGLE
 from gradverify.verifier.numerics.flat import Block, Layout
 from gradverify.verifier.numerics.operations import short_format
@@ -60,6 +64,10 @@ THRESHOLD = (
 )
 
 
+Make = Callable[[], Tensor]
+"""Makes a grad_output (flat, M), the same each time: of large outputs there is no memory to keep them all."""
+
+
 @dataclass(frozen=True)
 class Combination:
     """A grad_output that is a sum of others times constants: its gradient has to be that of theirs."""
@@ -67,14 +75,14 @@ class Combination:
     said: str
     """What it is, or what one of its parts is: `of ones, as y.sum().backward() sends it`."""
     hint: str
-    whole: Tensor
-    parts: tuple[Tensor, ...]
+    whole: Make
+    parts: tuple[Make, ...]
     factors: tuple[float, ...]
 
     @property
-    def asked(self) -> tuple[Tensor, ...]:
+    def asked(self) -> Iterator[Tensor]:
         """Every grad_output it needs, its own first."""
-        return (self.whole, *self.parts)
+        return (make() for make in (self.whole, *self.parts))
 
     def expected(self, gradients: Sequence[Tensor]) -> Tensor:
         """What the gradient has to be, from those of the parts."""
@@ -117,10 +125,15 @@ def wrong_with_structure(sample: Sample) -> Finding | NotTaken | None:
     structures = _structures(outputs, u, sample.case.seed)
     rows = _rows(outputs)
     masks = [rows == k for k in range(CLASSES - 1)]
-    given = [u, torch.zeros_like(u), *(s.whole for s in structures), *(u * m for m in masks)]
     factors = [(-1.0) ** k / 2 ** (1 + k % 3) for k in range(len(structures))]
-    together = u + sum((f * s.whole for f, s in zip(factors, structures, strict=True)), torch.zeros(()))
-    found = _gradients(sample, [together, *given])
+
+    def together() -> Tensor:
+        return u + sum((f * s.whole() for f, s in zip(factors, structures, strict=True)), torch.zeros(()))
+
+    everything = Combination("", "", together, (lambda: u, *(s.whole for s in structures)), (1.0, *factors))
+    of_rows = (u * m for m in masks)
+    given = (together(), u, torch.zeros_like(u))
+    found = _gradients(sample, chain(given, (s.whole() for s in structures), of_rows))
     if found is None:
         return _not_taken(sample, u, structures)
     whole, of_u, of_zeros, *rest = found
@@ -130,38 +143,55 @@ def wrong_with_structure(sample: Sample) -> Finding | NotTaken | None:
         wrong = _wrong_for_zeros(sample, of_u)
         if wrong is not None:
             return wrong
-    everything = Combination("", "", together, (u, *(s.whole for s in structures)), (1.0, *factors))
     if _is_off(everything, [whole, of_u, *rest[: len(structures)]], roundings(sample)).any():
         wrong = next(filter(None, (_confirmed(sample, s) for s in structures)), None)
         if wrong is not None:
             return wrong
-    return _wrong_when_scaled(sample, u, of_u, masks, rest[len(structures) :])
+    del found, whole, rest[: len(structures)]
+    return _wrong_when_scaled(sample, u, of_u, masks, rest)
 
 
 def _structures(outputs: Layout, u: Tensor, seed: int) -> list[Combination]:
     """Each grad_output with what it is held to: that of its sum with one of random sign, less that one's."""
-    generator = torch.Generator().manual_seed((seed + 83) % 2**63)
-    half = torch.rand(len(u), generator=generator) < 0.5
-    powers = torch.randint(0, SPREAD, u.shape, generator=generator)
 
-    def each(make: Callable[[tuple[int, ...]], Tensor]) -> Tensor:
-        return _blocks(outputs, make)
+    def each(make: Callable[[tuple[int, ...], torch.Generator], Tensor]) -> Make:
+        def whole() -> Tensor:
+            generator = _generator(seed)
+            return _blocks(outputs, lambda shape: make(shape, generator))
 
-    made = (
-        ("of ones, as y.sum().backward() sends it", ONE_VALUE, each(torch.ones)),
-        ("of one small value, as y.mean().backward() sends it", ONE_VALUE, each(_mean)),
-        ("whose rows sum to zero", SUM, each(lambda s: _balanced(s, [len(s) - 1], generator))),
-        ("whose columns sum to zero", SUM, each(lambda s: _balanced(s, [0], generator))),
-        ("whose rows and columns sum to zero", SUM, each(lambda s: _balanced(s, range(len(s)), generator))),
-        ("with a single entry in each row", ONE_ENTRY, each(lambda s: _one_hot(s, generator))),
-        ("with zeros among its entries", SKIPPED, u * half),
-        ("whose entries differ by powers of two", THRESHOLD, u * 2.0**-powers),
+        return whole
+
+    def some() -> Tensor:
+        return u * (torch.rand(len(u), generator=_generator(seed)) < 0.5)
+
+    def powers() -> Tensor:
+        return u * 2.0 ** -torch.randint(0, SPREAD, u.shape, generator=_generator(seed))
+
+    made: tuple[tuple[str, str, Make], ...] = (
+        ("of ones, as y.sum().backward() sends it", ONE_VALUE, lambda: _blocks(outputs, torch.ones)),
+        ("of one small value, as y.mean().backward() sends it", ONE_VALUE, lambda: _blocks(outputs, _mean)),
+        ("whose rows sum to zero", SUM, each(partial(_balanced, along="rows"))),
+        ("whose columns sum to zero", SUM, each(partial(_balanced, along="columns"))),
+        ("whose rows and columns sum to zero", SUM, each(partial(_balanced, along="rows and columns"))),
+        ("with a single entry in each row", ONE_ENTRY, each(_one_hot)),
+        ("with zeros among its entries", SKIPPED, some),
+        ("whose entries differ by powers of two", THRESHOLD, powers),
     )
-    structures: list[Combination] = []
-    for said, hint, s in made:
-        if s.any() and not any(torch.equal(s, other.whole) for other in structures):
-            structures.append(Combination(said, hint, s, (u + s, u), (1.0, -1.0)))
-    return structures
+    structures: dict[bytes, Combination] = {}
+    for said, hint, make in made:
+        s = make()
+        if s.any():
+            one = Combination(said, hint, make, (partial(_sum_of, make, u), lambda: u), (1.0, -1.0))
+            structures.setdefault(blake2b(s.numpy().data).digest(), one)
+    return list(structures.values())
+
+
+def _sum_of(make: Make, u: Tensor) -> Tensor:
+    return u + make()
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed((seed + 83) % 2**63)
 
 
 def _blocks(outputs: Layout, make: Callable[[tuple[int, ...]], Tensor]) -> Tensor:
@@ -178,10 +208,11 @@ def _mean(shape: tuple[int, ...]) -> Tensor:
     return torch.full(shape, 2.0 ** -max(1, round(math.log2(math.prod(shape)))))
 
 
-def _balanced(shape: tuple[int, ...], dims: Sequence[int], generator: torch.Generator) -> Tensor:
+def _balanced(shape: tuple[int, ...], generator: torch.Generator, *, along: str) -> Tensor:
     """Small integers whose sums along some dimensions are exactly zero; zeros where a dimension has one."""
     if not shape or max(shape) == 1:
         return torch.zeros(shape)
+    dims = {"rows": [len(shape) - 1], "columns": [0]}.get(along, range(len(shape)))
     made = torch.randint(1, 4, shape, generator=generator)
     made = made * (2 * torch.randint(0, 2, shape, generator=generator) - 1)
     for dim in dims:
@@ -232,7 +263,7 @@ def _wrong_when_scaled(
     asked = _scaled(bits, u, masks)
     if not bits:
         return None
-    found = _gradients(sample, [one.whole for one in asked])
+    found = _gradients(sample, (one.whole() for one in asked))
     if found is None:
         return _first_refused(sample, asked, scaled=True)
     of_parts = ([of_u], [of_u], of_rows)
@@ -255,12 +286,16 @@ def _scaled(bits: int, u: Tensor, masks: Sequence[Tensor]) -> list[Combination]:
     """A grad_output of random sign times a power of two, divided by it, and with its rows scaled by each."""
     up, down = 2.0**bits, 2.0**-bits
     factors = (up, down, 1.0)
-    rows = sum((f * u * m for f, m in zip(factors, masks, strict=True)), torch.zeros(()))
+
+    def rows() -> Tensor:
+        return sum((f * u * m for f, m in zip(factors, masks, strict=True)), torch.zeros(()))
+
     by_rows = f"whose rows are scaled by 2^{bits}, 2^-{bits}, 1 and 0"
+    larger, smaller = (f"2^{bits} times as {size} as one that is right" for size in ("large", "small"))
     return [
-        Combination(f"2^{bits} times as large as one that is right", THRESHOLD, up * u, (u,), (up,)),
-        Combination(f"2^{bits} times as small as one that is right", THRESHOLD, down * u, (u,), (down,)),
-        Combination(by_rows, THRESHOLD, rows, tuple(u * m for m in masks), factors),
+        Combination(larger, THRESHOLD, lambda: up * u, (lambda: u,), (up,)),
+        Combination(smaller, THRESHOLD, lambda: down * u, (lambda: u,), (down,)),
+        Combination(by_rows, THRESHOLD, rows, tuple(partial(torch.mul, u, m) for m in masks), factors),
     ]
 
 
@@ -272,7 +307,7 @@ def _sets_in_gradually(sample: Sample, smaller: Iterable[Combination], parts: Se
     """
     share = roundings(sample)
     for one in smaller:
-        found = _gradients(sample, [one.whole])
+        found = _gradients(sample, [one.whole()])
         if found is None:
             return False
         gradients = [found[0], *parts]
@@ -360,31 +395,35 @@ def _wrong_for_zeros(sample: Sample, of_u: Tensor) -> Finding | None:
 
 def _floor(sample: Sample, gradients: Sequence[Tensor]) -> float:
     """What rounding may leave of zero: of the largest entry, and of a grad_output of one."""
-    largest = torch.stack([g.abs().nan_to_num(0.0, 0.0, 0.0) for g in gradients]).max().item()
+    largest = max(g.abs().nan_to_num(0.0, 0.0, 0.0).max().item() for g in gradients)
     share = roundings(sample)
     return max(share * largest, min(share, MOST_ROUNDINGS * SINGLE))
 
 
 def _not_taken(sample: Sample, u: Tensor, structures: Sequence[Combination]) -> NotTaken | None:
     """The first of them for which backward raises, where it runs for a grad_output of random sign."""
-    zeros = Combination("of zeros alone", "", torch.zeros_like(u), (), ())
+    zeros = Combination("of zeros alone", "", lambda: torch.zeros_like(u), (), ())
     return None if _gradient(sample, u) is None else _first_refused(sample, [*structures, zeros])
 
 
 def _first_refused(sample: Sample, asked: Sequence[Combination], *, scaled: bool = False) -> NotTaken | None:
     outputs = sample.problem.outputs
     for one in asked:
-        result = sample.problem.pull_back(sample.problem.primals, outputs.unflatten(one.whole))
+        result = sample.problem.pull_back(sample.problem.primals, outputs.unflatten(one.whole()))
         if isinstance(result, Raised):
             return NotTaken(result.error, one.said, scaled)
     return None
 
 
-def _gradients(sample: Sample, given: Sequence[Tensor]) -> list[Tensor] | None:
+def _gradients(sample: Sample, given: Iterable[Tensor]) -> list[Tensor] | None:
     """The gradients (flat, N) for grad_outputs (flat, M), from one graph; None where backward raises."""
     problem = sample.problem
-    result = problem.pull_back_each(problem.primals, map(problem.outputs.unflatten, given))
-    return None if isinstance(result, Raised) else [sample.inputs.flatten(one) for one in result.value]
+
+    def flat(gradients: Gradients) -> Gradients:
+        return (sample.inputs.flatten(gradients),)
+
+    result = problem.pull_back_each(problem.primals, map(problem.outputs.unflatten, given), flat)
+    return None if isinstance(result, Raised) else [one for (one,) in result.value if one is not None]
 
 
 def _gradient(sample: Sample, given: Tensor) -> Tensor | None:

@@ -214,7 +214,7 @@ def _reason_to_pass_over(value: type[Function], module: ModuleType) -> str:
 
 
 def _class_statements(value: type[Function]) -> set[str]:
-    """Qualified name of the class statement that both forward and backward stand in; none where two have them.
+    """Qualified name of the class statement with both forward and backward; none where two have one each.
 
     The class may have been given another name since, or be a base of the one that is verified.
     """
