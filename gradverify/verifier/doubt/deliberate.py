@@ -56,14 +56,29 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
 def _shown_by_grad_output(sample: Sample, finding: Finding) -> str:
     """What shows it of a backward that is not linear.
 
-    Nothing where the derivative itself is there, and no other one was chosen; nor does anybody add to a
-    gradient what does not scale with the loss.
+    Nothing where the derivative itself is there, and no other one was chosen. Nobody adds to a gradient what
+    does not scale with the loss, but where forward hands the input on, or does not depend on it: that is the
+    gradient of a penalty or of a loss of its own.
     """
-    if finding.cause == "grad-output-ones" or _adds_a_constant(sample, finding.input):
+    if finding.cause == "grad-output-ones":
         return ""
     names = sample.problem.input_names
     place = names.index(finding.input) if finding.input in names else 0
+    if finding.input in names and _adds_a_constant(sample, place):
+        return _without_derivative(sample, place)
     return DRAWN if _draws(sample) else _chosen(sample, place)
+
+
+def _without_derivative(sample: Sample, place: int) -> str:
+    """How forward needs no backward for an input; empty where it does, or where forward raises."""
+    problem = sample.problem
+    name, primal, base = problem.input_names[place], problem.primals[place], problem.evaluate(problem.primals)
+    if isinstance(base, Raised):
+        return ""
+    if any(torch.equal(value, primal) for value in base.value):
+        return f"forward returns `{name}` as it is"
+    slopes = any(_moves(sample, place, k, value, FLAT) for k, value in enumerate(base.value))
+    return "" if slopes else f"forward has no slope in `{name}`, and backward gives it a gradient"
 
 
 def _shown(sample: Sample, place: int, output: int, values: Tensors) -> Iterator[str]:
@@ -89,21 +104,9 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> Iterator
         yield chosen
 
 
-def _adds_a_constant(sample: Sample, name: str | None) -> bool:
-    """Whether backward is a multiple of grad_output and something beside that does not scale, or that alone.
-
-    Where forward hands the input on, or does not depend on it, that is the gradient of a penalty or of a
-    loss of its own, which is meant.
-    """
-    problem = sample.problem
-    base = problem.evaluate(problem.primals)
-    if name not in problem.input_names or isinstance(base, Raised):
-        return False
-    place = problem.input_names.index(name)
-    primal = problem.primals[place]
-    if primal.is_complex() or any(torch.equal(value, primal) for value in base.value):
-        return False
-    if not any(_moves(sample, place, k, value, FLAT) for k, value in enumerate(base.value)):
+def _adds_a_constant(sample: Sample, place: int) -> bool:
+    """Whether backward is what does not scale with grad_output, alone or beside a multiple of it."""
+    if sample.problem.primals[place].is_complex():
         return False
     cotangents = _cotangents(sample)
     own = [_gradient(sample, place, [scale * c for c in cotangents]) for scale in (1.0, *SCALES)]

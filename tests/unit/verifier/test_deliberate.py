@@ -28,7 +28,22 @@ def straight_through(step):
     return Step.apply
 
 
-def said(function, values):
+def penalised(forward, derivative):
+    class Penalised(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return forward(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * derivative(x) + 0.5 * x.sign()
+
+    return Penalised.apply
+
+
+def said(function, values, code="GV101"):
     x = torch.tensor(values, dtype=torch.float64)
     arguments = (Argument("x", x, differentiable=True),)
     states = guard.RandomStates(0)
@@ -37,7 +52,7 @@ def said(function, values):
     sample = Sample(
         Subject(target, function, Settings()), Case("", 0), Point.TYPICAL, 0, arguments, problem, 1
     )
-    found = Finding("GV101", Severity.ERROR, "", input="x", output=0)
+    found = Finding(code, Severity.ERROR, "", input="x", output=0)
     return looks_deliberate(sample, found)
 
 
@@ -53,3 +68,12 @@ def test_what_moves_on_both_sides_is_none(step):
 
 def test_a_kink_of_every_entry_is_none():
     assert said(straight_through(torch.relu), [0.0, 0.0, 0.0]) != STEP
+
+
+def test_a_penalty_is_meant_where_forward_needs_no_backward_alone():
+    handed_on = penalised(lambda x: x.view_as(x), torch.ones_like)
+    assert "returns `x` as it is" in said(handed_on, [0.3, -1.2], "GV106")
+    stepping = penalised(torch.round, torch.ones_like)
+    assert "has no slope in `x`" in said(stepping, [0.3, -1.2], "GV106")
+    smooth = penalised(torch.sin, torch.cos)
+    assert said(smooth, [0.3, -1.2], "GV106") == ""
