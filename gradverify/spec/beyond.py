@@ -112,7 +112,7 @@ def _at_each(
             untried.append(f"{constant} ({missing[0]}={value}): {reason}")
         tried += [dict(one.case.sizes) for one in small]
         for one in small:
-            case = replace(one.case, id=f"{one.case.id}, at {constant}")
+            case = replace(one.case, id=_named(one.case.id, value, constant))
             in_order = _in_order(function, base, missing, one, value, constant)
             found.append(
                 replace(
@@ -150,8 +150,13 @@ def _in_order(
             case = case_at(sweep, factors_of(sweep), base, asked)
             if case is not None and _largest(case) <= LARGEST_INPUT:
                 said = ",".join(f"{n}={s}" for n, s in asked.items() if s != sizes[n])
-                found.append(replace(case, id=f"{said}, at {constant}"))
+                found.append(replace(case, id=_named(said, value, constant)))
     return tuple(found)
+
+
+def _named(sizes: str, value: int, constant: SizeConstant) -> str:
+    """`n=64, at BLOCK = 64`, also for a multiple of it; `n=65, just past BLOCK = 64`."""
+    return f"{sizes}, {'just past' if _is_past(value, constant.value) else 'at'} {constant}"
 
 
 def _larger(cases: Sequence[Case]) -> frozenset[tuple[str, str]]:

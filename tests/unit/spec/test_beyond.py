@@ -36,7 +36,7 @@ def sizes_of(plan):
 
 
 def at_of(plan):
-    return [b.case.id for b in plan.beyond if ", at " in b.case.id]
+    return [b.case.id for b in plan.beyond if ", at " in b.case.id or ", just past " in b.case.id]
 
 
 def test_each_size_is_past_the_constant_once_with_a_rest(beyond):
@@ -126,7 +126,7 @@ def test_each_constant_its_double_and_its_successor_are_tried_and_16(beyond):
     assert at_of(plan) == [
         "b=16,n=16, at multiples of 16",
         "b=64,n=64, at HEAD = 64",
-        "b=65,n=65, at HEAD = 64",
+        "b=65,n=65, just past HEAD = 64",
         "b=128,n=128, at HEAD = 64",
     ]
     assert not any(b.declared for b in plan.beyond)
@@ -142,7 +142,7 @@ def test_sizes_are_tried_alone_where_together_they_are_many_or_forbidden(beyond)
 
 def test_a_size_that_the_spec_lists_is_not_tried_again(beyond):
     plan = beyond("{sizes: {n: [4, 16]}, inputs: {x: [n]}}", SizeConstant(16, "C"))
-    assert at_of(plan) == ["n=17, at C = 16", "n=32, at C = 16"]
+    assert at_of(plan) == ["n=17, just past C = 16", "n=32, at C = 16"]
     assert all(b.declared for b in plan.beyond)
 
 

@@ -26,10 +26,10 @@ EXPECTED |= {
         "names": ["uninitialised memory"],
     },
     ("wrong", "RestOfTheBlock", "with spec"): {
-        "status": "failed", "errors": {"GV101"}, "names": ["n=129, past BLOCK = 64"],
+        "status": "failed", "errors": {"GV101"}, "names": ["past BLOCK = 64"],
     },
     ("wrong", "RestOfTheBlock@listed", "with spec"): {
-        "status": "inconclusive", "warnings": {"GV109"}, "names": ["n=129, past BLOCK = 64"],
+        "status": "inconclusive", "warnings": {"GV109"}, "names": ["past BLOCK = 64"],
     },
     ("wrong", "RestOfTheBlock@forbidden", "with spec"): {"status": "passed"},
     ("wrong", "NothingCarried", "with spec"): {
