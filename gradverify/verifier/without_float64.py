@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradverify.model import Outcome, Point
+from gradverify.model import Closeness, Outcome, Point
 from gradverify.rules import CHECK_FAMILIES, Family
 from gradverify.verifier.checks.contract import contract, stops_judgement
 from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH
@@ -54,7 +54,9 @@ def run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, Chec
         judged = replace(judged, findings=(no_float64_path(sample), *judged.findings))
     first = FirstOrder(judged, single_precision=True, proven=True)
     # A slope that agrees passes nobody, and is enough to hold the same call in another layout against.
-    has_gradient = judged.outcome is not Outcome.FAILED and bool(judged.swept.native)
+    # Of inferred inputs what is wrong is no failure, and no gradient to build on.
+    wrong = any(row.closeness is Closeness.WRONG for row in judged.swept.precision)
+    has_gradient = judged.outcome is not Outcome.FAILED and not wrong and bool(judged.swept.native)
     if Family.CONTRACT in wanted:
         found[Family.CONTRACT] = contract(sample, first)
         if is_swept(sample) and has_gradient and not stops_judgement(found[Family.CONTRACT]):
