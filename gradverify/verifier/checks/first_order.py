@@ -9,6 +9,7 @@ import torch
 from gradverify.model import Effort, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.verifier.checks.drawn_again import explained_by_draws
 from gradverify.verifier.checks.empty import refused_empty
+from gradverify.verifier.checks.fast_parts import without_fast_parts
 from gradverify.verifier.checks.float32_inside import (
     float32_inside,
     is_given_short,
@@ -132,7 +133,8 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
         return FirstOrder(CheckResult(tuple(findings), outcome_of(findings)))
     single = single_precision_outputs(sample, judged.measured.centre)
     nonlinear = nonlinearity(sample, judged.comparison.analytical, judged.measured)
-    judged = replace(judged, comparison=where_differentiable(sample, judged.comparison, judged.measured))
+    compared = where_differentiable(sample, judged.comparison, judged.measured)
+    judged = replace(judged, comparison=without_fast_parts(sample, compared, judged.measured))
     findings, uncovered = _judge_blocks(sample, judged, single)
     if (nonlinear is not None or findings or uncovered) and not single:
         single = float32_inside(sample, kernels=launches() > before)

@@ -1,0 +1,92 @@
+"""A fast part that rides on forward, at declared wide values: no mistake there, and no excuse for others."""
+
+from __future__ import annotations
+
+import json
+
+import forked_command
+
+MODULE = """
+import torch
+
+
+class Rides(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, log_a):
+        ctx.save_for_backward(x, log_a)
+        a = log_a.exp()
+        return x + torch.sin(a * x) ** 2 / a
+
+    @staticmethod
+    def backward(ctx, g):
+        x, log_a = ctx.saved_tensors
+        a = log_a.exp()
+        twice = torch.sin(2 * a * x)
+        return g * (1 + twice), g * (x * twice - torch.sin(a * x) ** 2 / a)
+
+
+class Hum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x + torch.cos(1e5 * x) / 1e5
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * (2 * x - torch.sin(1e5 * x))
+
+
+class WrongFast(Hum):
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * (2 * x + torch.sin(1e5 * x))
+
+
+class WrongAfar(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 2 * x * torch.where(x > 30, 1.01, 1.0)
+
+
+class WrongSteep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.exp() * torch.where(x > 30, 1.01, 1.0)
+"""
+
+SPEC = """
+gradverify: 1
+module: m.py
+functions:
+  Rides: {inputs: {x: {shape: [n], range: [-10, 10]}, log_a: {shape: [n], range: [-10, 10]}}}
+  Hum: {inputs: {x: {shape: [n], range: [-100, 100]}}}
+  WrongFast: {inputs: {x: {shape: [n], range: [-100, 100]}}}
+  WrongAfar: {inputs: {x: {shape: [n], range: [-100, 100]}}}
+  WrongSteep: {inputs: {x: {shape: [n], range: [-50, 50]}}}
+"""
+
+
+def test_a_fast_part_is_no_mistake_and_excuses_none(tmp_path):
+    (tmp_path / "m.py").write_text(MODULE)
+    (tmp_path / "m.gradverify.yaml").write_text(SPEC.lstrip())
+    ran = forked_command.run(["check", "m.py", "--select", "GV1", "--format", "json"], tmp_path)
+    targets = {t["name"]: t for t in json.loads(ran.out)["targets"]}
+    assert {targets[name]["status"] for name in ("Rides", "Hum")} <= {"passed", "inconclusive"}
+    assert targets["WrongFast"]["status"] != "passed"
+    for name in ("WrongAfar", "WrongSteep"):
+        assert targets[name]["status"] == "failed", name
+        assert "GV101" in {f["code"] for f in targets[name]["findings"]}
