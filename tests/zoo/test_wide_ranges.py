@@ -21,14 +21,24 @@ UNSUITED = {
     ("regimes", "Acos"): "inputs between -1 and 1",
     ("regimes", "Atanh"): "inputs between -1 and 1",
     ("regimes", "MaskedSoftmax"): "no value where all of a row is masked",
+    ("regimes", "LargeOffset"): "beside its offset of 1e8 float32 has no digit of the square of ten",
 }
 """Functions that no wide range suits, and why."""
 
 WRONG_THERE = {
-    ("authors", "LogCumsumExp"): {"GV108"},  # its backward multiplies exp(1000) and exp(-1000)
-    ("regimes", "LowRankGaussian"): {"GV108"},  # its backward divides by exp(1000)
+    ("authors", "LogCumsumExp"): {"GV108", "GV602"},  # its backward multiplies exp(1000) and exp(-1000)
+    ("regimes", "LowRankGaussian"): {"GV108", "GV601", "GV602"},  # it divides by exp(1000), and cancels
+    ("regimes", "LargeOffset"): {"GV601"},  # (x * x + 1e8) - 1e8 rounds x * x to a multiple of 8 in float32
+    ("regimes", "NaiveSoftplus"): {"GV602"},  # log(1 + exp(100)) overflows in float32
+    ("regimes", "Snake"): {"GV602"},  # exp(100) overflows in float32
 }
 """Codes of Functions that are right at moderate values alone."""
+
+NOT_JUDGED_THERE = {
+    # y * (g - sum(y * g)) cancels where y is nearly one; sums of y * (g - g) would not
+    ("precision", "Softmax"): {"float32"},
+}
+"""Declared dtypes that a pass leaves out, and says so: the formula loses more than a stable one would."""
 
 FALSE_ALARMS = {
     ("short", "HalfProduct"): {"GV601"},  # float16 inside, beside float32: taken for float32 alone
@@ -69,7 +79,9 @@ def test_right_functions_do_not_fail_at_wide_ranges(folder: str, tmp_path: Path)
                 failed[f"{name} at {list(declared)}"] = errors
         passed = {name for name, target in found.items() if target["status"] == "passed"}
         assert not passed & unsuited
-        assert {name for name in passed if dtypes_of(made, name) - {*found[name]["swept"]["dtypes"]}} == set()
+        for name in passed:
+            unjudged = dtypes_of(made, name) - {*found[name]["swept"]["dtypes"]}
+            assert unjudged <= NOT_JUDGED_THERE.get((folder, name), set()), name
         left -= passed | unsuited
     assert failed == {}
     assert {name for name in left if "inconclusive" not in rows[name].get("or_else", ())} == set()
