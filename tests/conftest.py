@@ -14,7 +14,7 @@ from gradverify.session import template
 ALL_SEEDS = "GRADVERIFY_ALL_SEEDS"
 """The variable that `extent` reads, in the runners of xdist and in whatever tests start as well."""
 
-FIRST = "test_verdicts.py::test_verdicts["
+FIRST = "test_verdicts.py::test_verdicts"
 """What takes longest stands first, so that at the end all runners have something to do."""
 
 
