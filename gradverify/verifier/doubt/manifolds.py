@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from gradverify.model import Point
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.random_signs import random_signs
+from gradverify.verifier.checks.structured_grad_outputs import wrong_with_structure
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.neighbours import is_square, one_like
 from gradverify.verifier.guard import Raised
@@ -76,6 +78,30 @@ def right_at_definite(sample: Sample) -> str:
     if not any(is_square(p) and not p.is_complex() for p in sample.problem.primals):
         return ""
     return "" if _mismatch_along(sample, _definite, _along_symmetric) else "`structure: spd`"
+
+
+def linear_at_definite(sample: Sample) -> str:
+    """The structure of positive definite matrices, if backward is linear in grad_output there; or empty.
+
+    An iteration that solves with such a matrix alone need not converge at any other one.
+    """
+    if not any(is_square(p) and not p.is_complex() for p in sample.problem.primals):
+        return ""
+    moved = tuple(replace(a, value=_definite(a.value)) if a.differentiable else a for a in sample.arguments)
+    problem = replace(sample.problem, arguments=moved)
+    u = random_signs(problem.outputs.size, sample.key)
+    gradient = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
+    if isinstance(gradient, Raised) or not sample.inputs.flatten(gradient.value).isfinite().all():
+        return ""
+    there = replace(
+        sample,
+        arguments=moved,
+        problem=problem,
+        point=Point.TYPICAL,
+        draw=0,
+        subject=replace(sample.subject, is_first_of_options=True),
+    )
+    return "" if wrong_with_structure(there) else "`structure: spd`"
 
 
 def _wrong_places(sample: Sample) -> list[int]:

@@ -36,7 +36,7 @@ from gradverify.verifier.doubt.inventions import (
     size_in_doubt,
     write_in_doubt,
 )
-from gradverify.verifier.doubt.manifolds import right_along, right_at_definite
+from gradverify.verifier.doubt.manifolds import linear_at_definite, right_along, right_at_definite
 from gradverify.verifier.doubt.meaningless_parts import padded_inputs, unread_slice
 from gradverify.verifier.doubt.neighbours import Neighbours
 from gradverify.verifier.doubt.other_sizes import at_even_sizes, at_other_shapes, odd_sizes_alone, right_at
@@ -74,7 +74,7 @@ OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
 
 ON_NO_MANIFOLD = ("GV102", "GV104", "GV106", "GV2", "GV501")
 """Codes that no manifold explains. Where the first derivative is right in every direction, there is none; and
-a backward is linear in grad_output wherever the inputs lie."""
+a backward is linear in grad_output wherever the inputs lie, but for an iteration that does not converge."""
 
 SLIGHT = 1e-3
 """Share of a derivative, the tolerance of torch's gradcheck: where backward is right at moderate values,
@@ -237,6 +237,8 @@ def _manifold(near: Neighbours, finding: Finding) -> Finding | None:
     along = "" if finding.code.startswith(ON_NO_MANIFOLD) else near.once(right_along)
     if not along and finding.code == OF_NO_VALUE:
         along = near.once(right_at_definite)
+    if finding.code == OF_GRAD_OUTPUT:
+        along = near.once(linear_at_definite)
     return doubted(finding, along) if along else None
 
 

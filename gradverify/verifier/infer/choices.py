@@ -225,7 +225,8 @@ def unverified_values(known: Known, state: State) -> Iterator[tuple[str, str, bo
                 yield name, f"{only}: {said}", not _is_invalid(ran, other)
             elif isinstance(ran, Ran) and not ran.finite:
                 said = f"with {other!r}, what forward gives at these inputs is not finite"
-                yield name, f"{only}: {said}", choice.is_default
+                # Of a number as of one that an author refuses: a share of 1, a logarithm of 0.
+                yield name, f"{only}: {said}", choice.is_default and isinstance(other, bool | str)
 
 
 def with_valid_choices(caller: Caller, state: State, sizes: Iterable[Mapping[int, int]]) -> State:
