@@ -174,6 +174,7 @@ def _structures(outputs: Layout, u: Tensor, seed: int) -> list[Combination]:
         ("whose columns sum to zero", SUM, each(partial(_balanced, along="columns"))),
         ("whose rows and columns sum to zero", SUM, each(partial(_balanced, along="rows and columns"))),
         ("with a single entry in each row", ONE_ENTRY, each(_one_hot)),
+        ("with a single entry", ONE_ENTRY, each(_one_entry)),
         ("with zeros among its entries", SKIPPED, some),
         ("whose entries differ by powers of two", THRESHOLD, powers),
     )
@@ -229,6 +230,14 @@ def _one_hot(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     place = torch.randint(0, shape[-1], (*shape[:-1], 1), generator=generator)
     sign = 1.0 - 2.0 * (torch.arange(math.prod(shape[:-1])) % 2).reshape(*shape[:-1], 1)
     return torch.zeros(shape).scatter(-1, place, sign)
+
+
+def _one_entry(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """One entry of 1 at a random place, as a loss that picks one sends it."""
+    made = torch.zeros(math.prod(shape))
+    if made.numel():
+        made[torch.randint(0, made.numel(), (1,), generator=generator)] = 1.0
+    return made.reshape(shape)
 
 
 def _rows(outputs: Layout) -> Tensor:

@@ -30,11 +30,14 @@ ORDINARY = "Such a grad_output comes from ordinary code (.sum(), .mT, torch.cat)
 SUMS_GRAD = 0.875
 """The one value of an expanded grad_output: no power of two, and not the 1 that hides a missing factor."""
 
+EXPANDED = "grad_output expanded"
+"""The name of this layout, of whatever it is expanded from."""
+
 _Given = tuple[Tensor, ...]
 
 
 def grad_output_layouts(base: Verified) -> Varied:
-    """Every layout that the shape has, then one value expanded to the whole shape, as `.sum()` sends it."""
+    """Every layout that the shape has, then what is expanded to the whole shape, as sums send it."""
     if base.backward_draws or not base.u.numel():
         return Varied()
     swept: list[str] = []
@@ -53,15 +56,41 @@ def grad_output_layouts(base: Verified) -> Varied:
 
 
 def _expanded(base: Verified, swept: list[str]) -> Finding | None:
+    """One value, one row and one column repeated by a stride of 0, as sums send them."""
     if not any(t.dim() and t.numel() > 1 for t in base.grad_outputs()):
         return None
-    u = torch.full_like(base.u, SUMS_GRAD)
-    wanted = base.gradient_for(u)
-    if wanted is None or not wanted.isfinite().all():
-        return None
-    swept.append("grad_output expanded")
-    given = tuple(expanded(t.flatten()[:1], t) if t.dim() and t.numel() else t for t in base.grad_outputs(u))
-    return _judged(base, given, u, wanted, "expanded from one value, as .sum().backward() sends it")
+    one = base.grad_outputs(torch.full_like(base.u, SUMS_GRAD))
+    several = base.grad_outputs()
+    ways = (
+        ("expanded from one value, as .sum().backward() sends it", tuple(map(_one_value, one))),
+        ("one row expanded, as .sum(0) sends it", tuple(map(_one_row, several))),
+        ("one column expanded, as .sum(-1) sends it", tuple(map(_one_column, several))),
+    )
+    for words, given in ways:
+        if not any(0 in t.stride() for t in given):
+            continue
+        u = base.sample.problem.outputs.flatten([t.contiguous() for t in given])
+        wanted = base.gradient_for(u)
+        if wanted is None or not wanted.isfinite().all():
+            continue
+        if EXPANDED not in swept:
+            swept.append(EXPANDED)
+        finding = _judged(base, given, u, wanted, words)
+        if finding is not None:
+            return finding
+    return None
+
+
+def _one_value(t: Tensor) -> Tensor:
+    return expanded(t.flatten()[:1], t) if t.dim() and t.numel() else t
+
+
+def _one_row(t: Tensor) -> Tensor:
+    return t[:1].clone().expand_as(t) if t.dim() > 1 and t.numel() and t.shape[0] > 1 else t
+
+
+def _one_column(t: Tensor) -> Tensor:
+    return t[..., :1].clone().expand_as(t) if t.dim() > 1 and t.numel() and t.shape[-1] > 1 else t
 
 
 def _judged(base: Verified, given: _Given, u: Tensor, wanted: Tensor, layout: str) -> Finding | None:

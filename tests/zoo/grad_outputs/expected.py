@@ -21,6 +21,7 @@ RIGHT = [
 ]
 
 NOT_LINEAR = [
+    "PicksOneOfAll",
     "BalancedRows",
     "BalancedColumns",
     "BalancedOverall",

@@ -14,6 +14,7 @@ RIGHT = {
 
 WRONG = {
     "LayoutAndSubset": "GV404",
+    "ExpandedRows": "GV404",
     "InputAndSubset": "GV405",
     "BothTransposed": "GV404",
     "ChannelsLastBoth": "GV404",

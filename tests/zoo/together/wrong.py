@@ -181,3 +181,19 @@ class Layer(torch.nn.Module):
 
     def forward(self, x):
         return LayoutAndSubset.apply(x, self.weight, self.bias)
+
+
+class ExpandedRows(Function):
+    """Takes every grad_output with a stride of 0 for one value."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        if g.numel() > 1 and 0 in g.stride():
+            return g[(0,) * g.dim()] * x.cos()
+        return g * x.cos()

@@ -71,8 +71,10 @@ def _wrong(place: Place, judgement: Judgement) -> Iterator[Finding]:
         elif place.asked and place.declared and not place.briefly:
             yield messages.unrepeated(place.where, judgement)
         return
-    # Plain torch derives no better gradient; of an output that is grossly off forward itself is no excuse.
+    # Plain torch derives no better gradient; of an output that is grossly off forward itself is no excuse,
+    # nor is it of a formula that is unstable in a dtype which the spec lists.
     no_excuse = judgement.gross and place.declared and judgement.value.output is not None
+    no_excuse |= judgement.unstable and judgement.sure and place.declared and place.asked
     as_bad = not no_excuse and _composite_is_as_bad(place, judgement)
     if open_still:
         if place.declared and not as_bad:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -39,9 +40,23 @@ AS_DRAWN = ValueRange("")
 RANGE = "the declared range"
 """The name of values over all of it."""
 
+ENDS = ("near the low end of the declared range", "near the high end of the declared range")
+
+BOTH_ENDS = "near either end of the declared range"
+"""The name of values each of which is near one of the ends: as far from each other as may be."""
+
 NEAR = 2.0**-10
 """Share of an end, or of the range's width where that is less, within which values are near it: so near that
 squares of them cancel, and ties of float32 are rare."""
+
+OPPOSITE_ENDS = "near opposite ends of the declared ranges"
+"""The name of values of which one input's are near the low end and the next one's near the high end."""
+
+MIXED_SEED = 307
+"""Added to a case's seed for which entry is near which end; any other would do."""
+
+HALF = 0.5
+"""Share of the entries that are near the low end."""
 
 MAGNITUDES = 2
 """Magnitudes inside of a range, evenly spread over the decades between its largest and its smallest one."""
@@ -90,21 +105,29 @@ def declared_values(sample: Sample, dtype: torch.dtype) -> Iterator[Declared]:
     if declares_range(case):
         asked.append((RANGE, Point.WIDE, case))
         narrow = [
-            ("near the low end of the declared range", _near_low),
-            ("near the high end of the declared range", _near_high),
+            (ENDS[0], _near_low),
+            (ENDS[1], _near_high),
             *(("a magnitude inside the declared range", _magnitude(1 + k)) for k in range(MAGNITUDES)),
         ]
         asked += [(name, Point.WIDE, _narrowed(case, narrower)) for name, narrower in narrow]
     if any(t.special for i in case.inputs for t in tensors_of(i)):
         asked.append(("declared special values", Point.SPECIAL, case))
-    seen = [case.inputs]
+    seen, ends = [case.inputs], list[Declared]()
     for name, point, narrowed in asked:
         if narrowed is not case and narrowed.inputs in seen:
             continue
         seen.append(narrowed.inputs)
         drawn = exact_arguments_at(sample.subject, narrowed, point, 0)
         if not isinstance(drawn, Raised):
-            yield Declared(name, point, tuple(_kept_inside(drawn, case, dtype)))
+            found = Declared(name, point, tuple(_kept_inside(drawn, case, dtype)))
+            ends += [found] if name in ENDS else []
+            yield found
+    if len(ends) == len(ENDS):
+        low, high = (one.arguments for one in ends)
+        yield Declared(BOTH_ENDS, Point.WIDE, _mixed(low, high, case.seed))
+        opposite = _opposite(low, high)
+        if opposite is not None:
+            yield Declared(OPPOSITE_ENDS, Point.WIDE, opposite)
 
 
 def declares_range(case: Case) -> bool:
@@ -140,6 +163,32 @@ def _narrowed(case: Case, narrower: Callable[[float, float], tuple[float, float]
                 return given
 
     return replace(case, inputs=tuple(map(of_input, case.inputs)))
+
+
+def _mixed(low: Sequence[Argument], high: Sequence[Argument], seed: int) -> tuple[Argument, ...]:
+    """Arguments with each entry from one of two, at random; what both have alike stays."""
+    generator = torch.Generator().manual_seed((seed + MIXED_SEED) % 2**63)
+    mixed = []
+    for a, b in zip(low, high, strict=True):
+        value = a.value
+        if isinstance(value, Tensor) and value.is_floating_point() and value.shape == b.value.shape:
+            is_low = (torch.rand(value.shape, generator=generator) < HALF).to(value.device)
+            value = torch.where(is_low, value, b.value)
+        mixed.append(replace(a, value=value))
+    return tuple(mixed)
+
+
+def _opposite(low: Sequence[Argument], high: Sequence[Argument]) -> tuple[Argument, ...] | None:
+    """Arguments with a range in turn near the low and the high end of it; None where there is but one."""
+    differ = [
+        isinstance(a.value, Tensor) and not torch.equal(a.value, b.value)
+        for a, b in zip(low, high, strict=True)
+    ]
+    if sum(differ) < len(ENDS):
+        return None
+    turn = itertools.cycle((True, False))
+    pairs = zip(low, high, differ, strict=True)
+    return tuple(a if not is_ranged or next(turn) else b for a, b, is_ranged in pairs)
 
 
 def _near_low(low: float, high: float) -> tuple[float, float]:
