@@ -285,3 +285,19 @@ class LogSumExpBackward(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return g[..., None] * x.softmax(-1)
+
+
+class SeededNoise(Function):
+    """Noise of a generator of its own, which draws other numbers in another dtype."""
+
+    @staticmethod
+    def forward(ctx, x, seed):
+        generator = torch.Generator(device=x.device).manual_seed(seed)
+        noise = torch.rand(x.shape, generator=generator, dtype=x.dtype)
+        ctx.save_for_backward(noise)
+        return x * noise
+
+    @staticmethod
+    def backward(ctx, g):
+        (noise,) = ctx.saved_tensors
+        return g * noise, None

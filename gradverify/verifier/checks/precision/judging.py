@@ -144,7 +144,10 @@ def _capped(held: _Held, scatters: Sequence[Scatter]) -> Judgement:
         ratio = held.beyond(moved) if moved else math.nan
     if ratio <= 1:
         return held.judged(Closeness.COARSE, ratio, form.unit**0.5)
-    if math.isnan(ratio):
+    # What draws random numbers draws others in another dtype, which only a run that errs shows.
+    for scatter in scatters:
+        scatter.inside()
+    if math.isnan(ratio) or any(scatter.draws for scatter in scatters):
         return held.judged(Closeness.UNKNOWN, 0.0, None)
     return held.judged(Closeness.WRONG, ratio, None, unstable=True, sure=ratio > FAR, gross=True)
 
