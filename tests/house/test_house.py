@@ -25,3 +25,10 @@ def test_house(name):
         [sys.executable, *CHECKS[name]], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
     )
     assert ran.returncode == 0, f"\n{ran.stdout}{ran.stderr}"
+
+
+def test_numpy_is_no_dependency():
+    """The interpreter of Triton alone has it: elsewhere a tensor's `.numpy()` raises where it is missing."""
+    files = (ROOT / "gradverify").rglob("*.py")
+    calling = [f.name for f in files if ".numpy()" in f.read_text("utf-8") and f.parent.name != "interpreter"]
+    assert calling == []
