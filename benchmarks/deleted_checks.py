@@ -88,6 +88,7 @@ class Check:
 
 TABLE = """
 verifier.variations | Varied() | across_cases.overlapping_cases aliasing.same_tensor_twice
+    aliasing.views_of_one_base leaves.as_leaves together.two_together
     grad_output_layouts.grad_output_layouts input_layouts.input_layouts retention.growing_memory
     retention.tensor_on_ctx writes.mutation other_devices.other_devices repetition.first_call
     repetition.interleaved repetition.kept_results repetition.repeated_backward repetition.repeated_runs
@@ -106,7 +107,12 @@ verifier.checks | CheckResult(capability="yes") | second_order.second_order
 verifier.checks | None | contract._undefined_grads
 verifier.checks | [] | carried.carried_parameters
 verifier.checks | None | grad_output.nonlinearity structured_grad_outputs.wrong_with_structure
-    empty.refused_empty
+    empty.refused_empty second_order_alone.wrong_alone
+verifier.checks | given[1] | fast_parts.without_fast_parts
+verifier.checks.precision | CheckResult(capability="yes") | second_natively.second_order_natively
+verifier.checks.precision | iter(()) | value_ranges.declared_values
+verifier.collect | () | unreached.unreached
+verifier | iter(()) | three_dimensions.judged_at_three_dimensions
 verifier.checks | () | grad_output.rounded_to
 verifier.doubt | "" | constants.right_for_some
     deliberate.looks_deliberate

@@ -46,6 +46,8 @@ TOO_SLOW = "a call of it takes too long there"
 LEAST = 1e-4
 """Relative difference from which on a gradient is wrong at a size that nobody listed."""
 
+SLIGHT = "its gradient differs there by less than a path of its own would make"
+
 LARGEST_JACOBIAN = 1_000
 """Entries of a Jacobian that is built there: a larger one is only followed to what is wrong."""
 
@@ -80,11 +82,13 @@ def judge_beyond(
     else:
         first = FirstOrder(CheckResult(smallest_visible_error=certificate.visible), proven=True)
     errors = _errors(sample, first, wanted)
-    if beyond.constant == ALIGNED and all(f.severity is not Severity.ERROR for f in errors):
+    if errors and beyond.constant == ALIGNED and all(f.severity is not Severity.ERROR for f in errors):
         # Nothing speaks of this size, and what was guessed of the inputs may not allow it.
-        errors = []
+        yield BeyondJudged("what differs there may come from what was guessed of the inputs")
+        return
     if not errors and first.result.outcome is not Outcome.PASSED:
-        yield BeyondJudged("its gradient could not be measured there")
+        slight = any(f.severity is Severity.ERROR for f in first.result.findings)
+        yield BeyondJudged(SLIGHT if slight else "its gradient could not be measured there")
         return
     at_usual = _at_its_values(sample, errors, usual, wanted) if errors else []
     for finding in at_usual or (_past(one, beyond) for one in errors):

@@ -80,7 +80,7 @@ def _change(request: Request, style: TextStyle, *, diff: bool, write_it: bool) -
     from gradverify.cli.fixed import fixes_text  # noqa: PLC0415
     from gradverify.model import Verdict  # noqa: PLC0415
     from gradverify.report.fixes import unified_diff  # noqa: PLC0415
-    from gradverify.report.text import render_mistakes  # noqa: PLC0415
+    from gradverify.report.text import render_mistakes  # noqa: PLC0415 - only where there is a change
     from gradverify.session.fixing import fix  # noqa: PLC0415
     from gradverify.session.suggested_change import change_of  # noqa: PLC0415
     from gradverify.session.suggesting import suggest_backward  # noqa: PLC0415

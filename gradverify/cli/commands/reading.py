@@ -28,7 +28,7 @@ def rules() -> None:
 
 def schema() -> None:
     """Print the JSON Schema of spec files, for editors."""
-    import json  # noqa: PLC0415
+    import json  # noqa: PLC0415 - `--help` prints none
 
     from gradverify.spec.json_schema import json_schema  # noqa: PLC0415 - `explain` needs none of it
 
