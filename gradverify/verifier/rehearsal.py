@@ -38,14 +38,22 @@ class Product(torch.autograd.Function):
         return grad * b, grad * a
 
 
-class Doubled(Product):
-    """A wrong one: it takes another way through the verifier."""
+class Doubled(torch.autograd.Function):
+    """A wrong one, of an operation that is written out to be judged: both take other ways."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:  # noqa: ANN401 - torch's own context
+        """Multiply by weights that sum to one."""
+        weights = a.softmax(-1)
+        ctx.save_for_backward(weights, b)
+        return weights * b
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Return both gradients, the first of them twice too large."""
-        a, b = ctx.saved_tensors
-        return 2 * grad * b, grad * a
+        """Return both gradients, the second of them twice too large."""
+        weights, b = ctx.saved_tensors
+        share = weights * grad * b
+        return share - weights * share.sum(-1, keepdim=True), 2 * weights * grad
 
 
 def rehearse() -> None:

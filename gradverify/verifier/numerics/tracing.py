@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -9,9 +10,12 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 from torch.func import functionalize
-from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree
+from torch.utils._python_dispatch import autograd_would_have_decomposed
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from gradverify.verifier.dispatching import Dispatched
 
 CUTS = (torch.ops.aten.detach.default, torch.ops.aten.detach_.default)
 """Operations that return their input's values and stop its gradient."""
@@ -26,6 +30,19 @@ _WIDE = {
     torch.complex64: torch.complex128,
 }
 
+_OF_A_TENSOR = (
+    torch.ops.aten.size.default,
+    torch.ops.aten.stride.default,
+    torch.ops.aten.storage_offset.default,
+)
+"""Operations that only a tensor itself answers."""
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+"""Types of tensors whose operations are what they compute: a subclass may mean anything by its own."""
+
+_LITERALS = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+"""Arguments of operations that the source of a graph can name."""
+
 _WIDENING = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)  # noqa: SLF001 - operators
 """Operators whose third argument says that they turn float16 into float32."""
 
@@ -36,8 +53,7 @@ def recorded_graph(function: Callable[..., Any], tensors: Sequence[Tensor]) -> G
     Branches on data are recorded as taken. Raises whatever the function raises, and where it asks for the
     memory of a tensor: its address, a NumPy array.
     """
-    with _without_memory():
-        return make_fx(function, _error_on_data_dependent_ops=False)(*tensors)
+    return _recorded(function, tensors, {})
 
 
 def functional_graph(
@@ -51,9 +67,86 @@ def functional_graph(
     as taken. `written_out` says how some operations are made of others. Raises whatever the function raises,
     for operations that cannot be recorded, and where it asks for the memory of a tensor.
     """
-    table = dict(written_out or {})
-    with _without_memory():
-        return make_fx(functionalize(function), table, _error_on_data_dependent_ops=False)(*tensors)
+    return _recorded(functionalize(function), tensors, written_out or {})
+
+
+def _recorded(
+    function: Callable[..., Any], tensors: Sequence[Tensor], written_out: Mapping[Any, Callable[..., Any]]
+) -> GraphModule:
+    recorder = _Recorder(written_out)
+    for place, tensor in enumerate(tensors):
+        recorder.nodes[tensor] = recorder.graph.placeholder(f"arg{place}")
+    caches = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)  # what it holds was computed outside of the graph
+    try:
+        with _without_memory(), recorder:
+            results = function(*tensors)
+    finally:
+        torch.set_autocast_cache_enabled(caches)
+    recorder.graph.output(recorder.argument(results))
+    return GraphModule(recorder.root, recorder.graph)
+
+
+class _Recorder(Dispatched):  # type: ignore[no-untyped-call]
+    """Runs operations and notes each as a node of a graph.
+
+    `torch.fx.experimental.proxy_tensor.make_fx` does the same for real tensors, and loads torch's compiler
+    for it, which takes longer than torch itself and than most verifications.
+    """
+
+    may_leave = False
+
+    def __init__(self, written_out: Mapping[Any, Callable[..., Any]]) -> None:
+        super().__init__()
+        self.graph, self.root = Graph(), torch.nn.Module()
+        self.nodes: Any = WeakTensorKeyDictionary()
+        self._written_out = written_out
+        self._constants = 0
+
+    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Run one operation, or those that it is made of."""
+        leaves = _pytree.tree_leaves((args, dict(given)))
+        if any(type(leaf) not in _PLAIN for leaf in leaves if isinstance(leaf, Tensor)):
+            return NotImplemented
+        with self:
+            if func in self._written_out:
+                return self._written_out[func](*args, **given)
+            if func not in _OF_A_TENSOR and autograd_would_have_decomposed(func, leaves):
+                made = func.decompose(*args, **given)
+                if made is not NotImplemented:
+                    return made
+        # The argument of `lift_fresh` is a constant of the graph, and its result may be written to.
+        func = torch.ops.aten.lift_fresh_copy.default if func is torch.ops.aten.lift_fresh.default else func
+        node = self.graph.call_function(func, self.argument(args), self.argument(given))
+        result = func(*args, **given)
+        self._keep(result, node)
+        return result
+
+    def argument(self, value: Any) -> Any:  # noqa: ANN401 - whatever an operation is given
+        """A value as the graph has it; raises `TypeError` for what a graph cannot hold."""
+        if isinstance(value, Tensor):
+            return self.nodes[value] if value in self.nodes else self._constant(value)
+        if isinstance(value, list | tuple):
+            return type(value)([self.argument(one) for one in value])
+        if isinstance(value, Mapping):
+            return {name: self.argument(one) for name, one in value.items()}
+        if value is None or isinstance(value, _LITERALS):
+            return value
+        raise TypeError(f"a {type(value).__name__} is no value of a graph")
+
+    def _keep(self, result: Any, node: Node) -> None:  # noqa: ANN401
+        if isinstance(result, Tensor):
+            self.nodes[result] = node
+        elif isinstance(result, list | tuple):
+            for place, one in enumerate(result):
+                self._keep(one, self.graph.call_function(operator.getitem, (node, place)))
+
+    def _constant(self, value: Tensor) -> Node:
+        name = f"_tensor_constant{self._constants}"
+        self._constants += 1
+        self.root.register_buffer(name, value)
+        node = self.nodes[value] = self.graph.get_attr(name)
+        return node
 
 
 @contextmanager
