@@ -10,6 +10,8 @@ import importlib
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
+from operator import is_
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -43,6 +45,9 @@ OWN = ("gradverify.verifier.", "gradverify.events.", "gradverify.model.")
 
 _TORCH_CODE = str(Path(torch.__file__).parent)
 
+_ALL, _MAP = all, map
+"""As they were before user code could replace them."""
+
 _ABSENT = object()
 """What an inherited name stands for in a class of its own."""
 
@@ -68,6 +73,9 @@ class Namespace:
 
     def changed(self) -> Iterator[str]:
         """Its names that stand for something else now."""
+        found = _MAP(self.live.get, self.kept, repeat(_ABSENT))
+        if _ALL(_MAP(is_, found, self.kept.values())):  # hundreds of names, after every request
+            return
         for attribute, value in self.kept.items():
             now = self.live.get(attribute, _ABSENT)
             if not _is_same(now, value) and not _is_torchs_own(attribute, now):
