@@ -12,7 +12,7 @@ import pytest
 import wide
 import yaml
 import zoo
-from extent import ALL_SEEDS, extent
+from extent import ALL_SEEDS
 
 REFUSED = "GV002"
 """Forward raises: the range is no valid one."""
@@ -48,10 +48,6 @@ FALSE_ALARMS = {
 FOLDERS = [one for one, module in zoo.modules() if module == "right" and (ALL_SEEDS or one != "ranks")]
 
 
-OPTIONS = extent(["--effort", "quick"], [])
-"""The base case alone, at the declared values and beyond them: whatever else is swept hangs on no range."""
-
-
 def known_of(folder: str, name: str) -> set[str]:
     return WRONG_THERE.get((folder, name), set()) | FALSE_ALARMS.get((folder, name), set())
 
@@ -74,7 +70,7 @@ def test_right_functions_do_not_fail_at_wide_ranges(folder: str, tmp_path: Path)
         if not (left := {*made["functions"]}):
             break
         (copied / "right.gradverify.yaml").write_text(yaml.safe_dump(made))
-        _, report = zoo.checked(["right.gradverify.yaml"], copied, *OPTIONS)
+        _, report = zoo.checked(["right.gradverify.yaml"], copied)
         found = {target["name"]: target for target in report["targets"]}
         assert found.keys() == left
         for name, target in found.items():
