@@ -97,10 +97,10 @@ verifier.variations | () | sweep.unrepeatable uninitialized.read_unwritten
 verifier.variations | CheckResult(outcome=Outcome.NOT_RUN) | sweep.on_other_devices
 verifier.variations | Answer("yes") | vmap.batched compiled.compiled forward_mode.forward_mode
     functional.functional opcheck.registration
-verifier.checks.precision | CheckResult() | alone.judged_alone autocast.autocast beside.beside_float64
+verifier.checks.precision | CheckResult() | alone.judged_alone findings.autocast findings.beside_float64
 verifier.checks | frozenset() | float32_inside.float32_inside
-verifier.checks.precision | () | beside.wrong_natively
-verifier.checks.precision | iter(given[:1]) | place.places_of
+verifier.checks.precision | () | findings.wrong_natively
+verifier.checks.precision | iter(given[:1]) | truth.places_of
 verifier.checks | CheckResult() | contract.contract contract.old_style reference.reference
     reference.surrogate_gradient
 verifier.checks | CheckResult(capability="yes") | second_order.second_order
@@ -109,7 +109,7 @@ verifier.checks | [] | carried.carried_parameters
 verifier.checks | None | grad_output.nonlinearity structured_grad_outputs.wrong_with_structure
     empty.refused_empty second_order_alone.wrong_alone
 verifier.checks | given[1] | fast_parts.without_fast_parts
-verifier.checks.precision | CheckResult(capability="yes") | second_natively.second_order_natively
+verifier.checks.precision | CheckResult(capability="yes") | findings.second_order_natively
 verifier.checks.precision | iter(()) | value_ranges.declared_values
 verifier.collect | () | unreached.unreached
 verifier | iter(()) | three_dimensions.judged_at_three_dimensions

@@ -20,9 +20,8 @@ from false_alarms import Called, operators, samples_of
 from gradverify.model import Closeness
 from gradverify.verifier import guard
 from gradverify.verifier.checks.composite import NoComposite
-from gradverify.verifier.checks.precision.arithmetic import plainly
 from gradverify.verifier.checks.precision.judging import Judgement, judge_call
-from gradverify.verifier.checks.precision.native import NoCall, native_call
+from gradverify.verifier.checks.precision.native import NoCall, native_call, plainly
 from gradverify.verifier.checks.precision.truth import Verified
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument

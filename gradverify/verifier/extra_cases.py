@@ -18,7 +18,7 @@ from gradverify.rules import Family
 from gradverify.verifier.beyond import judge_beyond
 from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.first_order import backward_raised
-from gradverify.verifier.checks.precision.beside import wrong_natively
+from gradverify.verifier.checks.precision.findings import wrong_natively
 from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import NoSample, Sample
 from gradverify.verifier.checks.undeclared import at_undeclared

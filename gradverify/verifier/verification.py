@@ -16,7 +16,7 @@ from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.across_ranks import disagreements
 from gradverify.verifier.checks.kept import Place
-from gradverify.verifier.checks.precision.decided import deciding_cases, precision_at
+from gradverify.verifier.checks.precision.alone import deciding_cases, precision_at
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from gradverify.verifier.checks.precision.native_jacobians import native_jacobians
+from gradverify.verifier.checks.precision.truth import native_jacobians
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.flat import Layout

@@ -17,7 +17,7 @@ from gradverify.verifier.checks.first_order import seen_from_afar, where_differe
 from gradverify.verifier.checks.float32_inside import single_precision_outputs
 from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.precision.alone import judged_alone
-from gradverify.verifier.checks.precision.native_jacobians import exact_problem
+from gradverify.verifier.checks.precision.truth import exact_problem
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample

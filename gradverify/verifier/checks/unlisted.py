@@ -37,7 +37,7 @@ def at_unlisted(sample: Sample | NoSample, *, open_sized: bool) -> AtUndeclared:
     findings = [*irregular, *(f for f in found.result.findings if f.input not in replaced or f.input is None)]
     if found.raised is not None and not irregular:
         findings.append(_raised(sample, found.raised))
-    reported = tuple(_reported(f, sample.case, open_sized=open_sized) for f in findings)
+    reported = tuple(_reported_unlisted(f, sample.case, open_sized=open_sized) for f in findings)
     return AtUndeclared(CheckResult(reported, outcome_of(reported)), found.judged or bool(reported))
 
 
@@ -67,7 +67,7 @@ def _raised(sample: Sample, error: RaisedError) -> Finding:
     return replace(finding, severity=Severity.NOTE) if error.deliberate else finding
 
 
-def _reported(finding: Finding, case: Case, *, open_sized: bool) -> Finding:
+def _reported_unlisted(finding: Finding, case: Case, *, open_sized: bool) -> Finding:
     """The finding, with what it has to do with sizes."""
     if finding.severity is not Severity.ERROR or not open_sized:
         severity = Severity.NOTE if finding.severity is Severity.NOTE else Severity.WARNING

@@ -16,7 +16,7 @@ from gradverify.verifier.variations.verified import Verified
 ALL_SUBSETS = 4
 """Up to so many differentiable inputs every subset is tried; beyond, singles and all but one."""
 
-HINT = (
+HINT_OF_A_SUBSET = (
     "Test ctx.needs_input_grad for each gradient separately, save what every one of them needs, and return "
     "them at the places of their own inputs."
 )
@@ -61,7 +61,7 @@ def _key(base: Verified, chosen: frozenset[int]) -> str:
 def _with_subset(base: Verified, chosen: frozenset[int]) -> Finding | None:
     names = listed_names([base.names[i] for i in sorted(chosen)])
     when = f"when only {names} require{'s' if len(chosen) == 1 else ''} grad"
-    variant = Variant("GV406", when, HINT)
+    variant = Variant("GV406", when, HINT_OF_A_SUBSET)
     call = called(base.sample, frozen=frozenset(range(len(base.names))) - chosen)
     if isinstance(call, Raised):
         return variant.raised(base, call.error, "forward")

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from gradverify.verifier import guard
+from gradverify.verifier.checks.samples import InFloat64
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.in_float64 import InFloat64
 from gradverify.verifier.numerics.operations import short_format
 
 CASTS = {

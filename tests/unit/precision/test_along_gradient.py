@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gradverify.verifier.numerics.precision.along_gradient import STEPS, Weighed, along_gradient
+from gradverify.verifier.numerics.native_rounding import STEPS, Weighed, along_gradient
 
 FLOAT32 = torch.finfo(torch.float32).eps
 

@@ -3,9 +3,14 @@
 import pytest
 import torch
 
-from gradverify.verifier.numerics.precision.explained import correct_rounding
-from gradverify.verifier.numerics.precision.formats import format_of, half_ulp
-from gradverify.verifier.numerics.precision.spread import Noise, inside_noise, least_noise
+from gradverify.verifier.numerics.native_rounding import (
+    Noise,
+    correct_rounding,
+    format_of,
+    half_ulp,
+    inside_noise,
+    least_noise,
+)
 
 SHORT = (torch.bfloat16, torch.float16)
 

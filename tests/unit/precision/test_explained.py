@@ -3,10 +3,8 @@
 import pytest
 import torch
 
-from gradverify.verifier.numerics.precision.explained import explained
-from gradverify.verifier.numerics.precision.formats import format_of
-from gradverify.verifier.numerics.precision.random_rounding import RandomRounding
-from gradverify.verifier.numerics.precision.spread import Noise, noise_of, rounding_noise
+from gradverify.verifier.numerics.native_rounding import Noise, explained, format_of, noise_of, rounding_noise
+from gradverify.verifier.numerics.own_rounding import RandomRounding
 
 BF16 = format_of(torch.bfloat16)
 

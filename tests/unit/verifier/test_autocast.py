@@ -11,7 +11,7 @@ from torch.autograd import Function
 
 from gradverify.model import Case, Effort, Outcome, Point, Settings, Target, TargetKind, TensorInput
 from gradverify.verifier.checks.composite import NoComposite
-from gradverify.verifier.checks.precision.autocast import autocast
+from gradverify.verifier.checks.precision.findings import autocast
 from gradverify.verifier.checks.precision.truth import Verified
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Subject

@@ -22,9 +22,8 @@ from gradverify.model import (
     TensorInput,
 )
 from gradverify.verifier.checks.composite import Composite, NoComposite, automatic_composite
-from gradverify.verifier.checks.precision.alone import judged_alone, no_float64_path
-from gradverify.verifier.checks.precision.beside import beside_float64
-from gradverify.verifier.checks.precision.decided import native_dtype
+from gradverify.verifier.checks.precision.alone import judged_alone, native_dtype, no_float64_path
+from gradverify.verifier.checks.precision.findings import beside_float64
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Native, NoSample, Subject
 from gradverify.verifier.collect.forward_itself import plain_forward

@@ -1,15 +1,19 @@
-"""The truth in float64 for a native call: the strongest there is, and others that agree with it."""
+"""The truth in float64 for a native call, where a dtype is judged, and both Jacobians there.
+
+The truth is the strongest there is, and others that agree with it; of a target without a float64 path, the
+composite's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Case, Point
+from gradverify.model import Case, Effort, Point, tensors_of
 from gradverify.verifier import guard
 from gradverify.verifier.checks.composite import (
     Composite,
@@ -18,20 +22,44 @@ from gradverify.verifier.checks.composite import (
     of_tensors,
     recorded_forward,
 )
-from gradverify.verifier.checks.precision.judging import Truth
-from gradverify.verifier.checks.precision.messages import OWN_FLOAT32
-from gradverify.verifier.checks.precision.native import NativeCall, native_call, values_of
-from gradverify.verifier.checks.precision.scatter import Scatter, Source
-from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.precision.judging import OWN_FLOAT32, Judgement, Truth, Where, judge_call
+from gradverify.verifier.checks.precision.native import (
+    Arithmetic,
+    NativeCall,
+    NoCall,
+    Scatter,
+    Source,
+    native_call,
+    plainly,
+    values_of,
+)
+from gradverify.verifier.checks.precision.value_ranges import (
+    AS_DRAWN,
+    EXTREMES,
+    RANGE,
+    ValueRange,
+    declared_values,
+    declares_range,
+    free_inputs,
+    largest_declared,
+)
+from gradverify.verifier.checks.samples import another_draw, prepare
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.inputs.native_values import drawn_value
+from gradverify.verifier.interpreter.launches import interpreted, wrong_product
+from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.calling import returned_tensors
-from gradverify.verifier.numerics.precision.formats import as_real
-from gradverify.verifier.numerics.precision.random_rounding import erring
-from gradverify.verifier.numerics.problem import CallProblem
-from gradverify.verifier.numerics.tolerance import is_known
+from gradverify.verifier.numerics.compare import compare
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.jacobian import NumericalJacobian
+from gradverify.verifier.numerics.native_rounding import as_real
+from gradverify.verifier.numerics.own_rounding import erring
+from gradverify.verifier.numerics.problem import CallProblem, Problem
+from gradverify.verifier.numerics.tolerance import Tolerance, is_known
 from gradverify.verifier.numerics.tracing import promoted
+from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 AGREE = 1e-6
 """Relative difference, beside a value or its typical size, within which two float64 computations agree."""
@@ -278,3 +306,178 @@ def agree(mine: Sequence[Tensor], theirs: Sequence[Tensor], within: float = AGRE
         if not (near | (a == b) | (a.isnan() & b.isnan())).all():
             return False
     return True
+
+
+COTANGENT_SEED = 61
+"""Added to a case's seed for its grad_outputs here."""
+
+OTHER_COTANGENT = 1009
+"""Added to that seed where something is measured again."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One arithmetic at one set of values."""
+
+    sample: Sample
+    truth: Strategy
+    arithmetic: Arithmetic
+    values: ValueRange
+    arguments: Sequence[Argument]
+    """In float64, before they are moved."""
+    declared: bool
+    """The spec says that such values are valid, or they are moderate."""
+    asked: bool
+    """The dtype was listed; float32 is judged by default."""
+    seed: int
+    briefly: bool = False
+    """Only what no formula may lose is looked for: rounding was measured at typical values."""
+
+    @staticmethod
+    def typical(sample: Sample, truth: Strategy, arithmetic: Arithmetic, *, asked: bool) -> Place:
+        """The sample's own values."""
+        seed = sample.case.seed + COTANGENT_SEED
+        exact = sample.exact or sample.arguments
+        return Place(sample, truth, arithmetic, AS_DRAWN, exact, declared=True, asked=asked, seed=seed)
+
+    @property
+    def is_stated(self) -> bool:
+        """Somebody says that this dtype, or such values, are meant: it was listed, or a range is declared."""
+        return self.asked or self.values is not AS_DRAWN or declares_range(self.sample.case)
+
+    @property
+    def where(self) -> Where:
+        """For sentences."""
+        return Where(self.sample, self.arithmetic, self.values, self.truth.name)
+
+    def call(self) -> NativeCall | NoCall:
+        """Run it, or say why that has no meaning."""
+        case = self.sample.case
+        free = free_inputs(case)
+        distinct = frozenset(i.name for i in case.inputs for t in tensors_of(i) if t.distinct)
+        before = interpreted()
+        made = native_call(
+            self.sample.problem,
+            self.arguments,
+            self.arithmetic,
+            lambda argument: self.values.moves(argument, free),
+            self.seed,
+        )
+        if interpreted() > before and (why := wrong_product(self.arithmetic.dtype)):
+            return NoCall(why)
+        if isinstance(made, NativeCall) and _ties(made, self.arguments, distinct):
+            return NoCall("rounding its inputs makes equal what the spec says is distinct")
+        return made
+
+    def judged(self) -> list[Judgement] | str:
+        """Every value, or why there is nothing to judge."""
+        call = self.call()
+        if isinstance(call, NoCall):
+            return call.why
+        truth = self.truth.of(call, self.seed)
+        if isinstance(truth, str):
+            return truth
+        return self.judge(call, truth)
+
+    def judge(self, call: NativeCall, truth: Truth) -> list[Judgement]:
+        """Every value of a call with these inputs."""
+        return judge_call(call, truth, reach=largest_declared(self.sample.case), briefly=self.briefly)
+
+    def elsewhere(self) -> Place:
+        """The same at other values, as far as others are known to be valid, and for other grad_outputs."""
+        as_drawn = self.values is AS_DRAWN or not self.declared
+        typical = self.sample.point is Point.TYPICAL
+        other = another_draw(self.sample, exact=True) if as_drawn and typical else None
+        arguments = self.arguments if other is None else other
+        return replace(self, arguments=arguments, seed=self.seed + OTHER_COTANGENT)
+
+
+def places_of(typical: Place, *, in_full: bool) -> Iterator[Place]:
+    """Typical values, what the spec declares, and extremes of a listed dtype where it is silent."""
+    yield typical
+    sample = typical.sample
+    quick = sample.subject.settings.effort is Effort.QUICK
+    if sample.point is not Point.TYPICAL or sample.draw or quick:
+        return
+    everywhere = in_full and sample.subject.is_first_of_options
+    for found in declared_values(sample, typical.arithmetic.dtype) if everywhere else ():
+        # A finding shows the inputs that it was made at.
+        arguments = found.arguments
+        shown = replace(sample, arguments=arguments, point=found.point, draw=0)
+        measured = typical.asked and found.name == RANGE
+        yield replace(
+            typical,
+            sample=shown,
+            truth=typical.truth if measured else typical.truth.alone(),
+            arguments=arguments,
+            values=ValueRange(found.name),
+            briefly=not measured,
+        )
+    if typical.asked and free_inputs(sample.case):
+        yield from (replace(typical, values=values, declared=False) for values in EXTREMES)
+
+
+def _ties(call: NativeCall, arguments: Sequence[Argument], distinct: frozenset[str]) -> bool:
+    """Whether rounding has made equal what the spec says is distinct."""
+    return any(
+        short.value.unique().numel() < given.value.unique().numel()
+        for short, given in zip(call.problem.arguments, arguments, strict=True)
+        if given.name in distinct or given.in_list in distinct
+    )
+
+
+MOST_ROWS = 256
+"""Rows that are worth as many backwards of a kernel, to say where its gradient is wrong."""
+
+ROUNDINGS = 16.0
+"""Units of rounding of the largest entry of a block by which backward's entries may be off."""
+
+
+def native_jacobians(sample: Sample) -> Judged | NotJudged | Raised:
+    """Backward's rows beside those of the composite at the same rounded values."""
+    if sample.problem.outputs.size > MOST_ROWS:
+        return NotJudged(f"its Jacobian has more than {MOST_ROWS} rows")
+    exact = exact_problem(sample)
+    if exact is None:
+        return NotJudged("there is no float64 path and no composite")
+    return jacobians_beside(sample.problem, exact)
+
+
+def exact_problem(sample: Sample) -> CallProblem | None:
+    """The composite in float64 at the values of a native sample; None where there is none."""
+    truth = FromNative(sample.subject)
+    call = Place.typical(sample, truth, plainly(sample.subject.native), asked=True).call()
+    composite = truth.composite(call) if isinstance(call, NativeCall) else None
+    if composite is None or not isinstance(call, NativeCall):
+        return None
+    return replace(composite.problem, arguments=call.exact.arguments)
+
+
+def jacobians_beside(native: Problem, exact: Problem) -> Judged | NotJudged | Raised:
+    """The rows of a native problem's backward beside those of the same in float64."""
+    mine, theirs = analytical_jacobian(native), analytical_jacobian(exact)
+    if isinstance(mine, Raised):
+        return mine
+    values = exact.evaluate(exact.primals)
+    if isinstance(theirs, Raised) or isinstance(values, Raised) or mine.value.shape != theirs.value.shape:
+        return NotJudged("the composite could not be differentiated")
+    inputs, outputs = Layout.of(native.primals), native.outputs
+    measured = _as_measured(theirs.value, exact.outputs.flatten(values.value), exact, native)
+    half_the_digits = float(outputs.rounding.max()) ** 0.5
+    comparison = compare(mine.value, measured, inputs, outputs, Tolerance(half_the_digits))
+    return Judged(comparison, measured, inputs, outputs)
+
+
+def _as_measured(value: Tensor, centre: Tensor, exact: Problem, native: Problem) -> NumericalJacobian:
+    """The composite's Jacobian, as far as the rounding of the native one lets it be reported."""
+    inputs = Layout.of(native.primals)
+    unit = inputs.rounding.max() / 2
+    error = torch.zeros_like(value)
+    for rows in native.outputs.slices:
+        for columns in inputs.slices:
+            error[rows, columns] = ROUNDINGS * unit * value[rows, columns].abs().max()
+    nothing = torch.zeros_like(value)
+    x = Layout.of(exact.primals).flatten(exact.primals).abs()
+    return NumericalJacobian(
+        value, error, value == 0, nothing, nothing, centre, unit * centre.abs(), torch.where(x > 0, x, 1.0)
+    )

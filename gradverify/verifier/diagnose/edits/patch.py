@@ -39,7 +39,7 @@ def patch_of(
 def _spans(edit: Edit, parents: Mapping[int, ast.AST]) -> Iterator[tuple[ast.AST, str]]:
     """Nodes that hold the change, the smallest first, with what is to stand in their place."""
     node: ast.AST | None = edit.slot.node
-    text = _text(edit.node)
+    text = _printed(edit.node)
     while node is not None:
         if hasattr(node, "end_lineno"):
             if isinstance(node, ast.Tuple) and text.startswith("("):
@@ -56,7 +56,7 @@ def _spans(edit: Edit, parents: Mapping[int, ast.AST]) -> Iterator[tuple[ast.AST
             text = ast.unparse(node)
 
 
-def _text(node: Node) -> str:
+def _printed(node: Node) -> str:
     return "\n".join(ast.unparse(one) for one in (node if isinstance(node, list) else [node]))
 
 
