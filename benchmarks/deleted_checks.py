@@ -87,16 +87,16 @@ class Check:
 
 
 TABLE = """
-verifier.variations | Varied() | across_cases.overlapping_cases aliasing.same_tensor_twice
+verifier.variations | Varied() | repetition.overlapping_cases aliasing.same_tensor_twice
     aliasing.views_of_one_base leaves.as_leaves together.two_together
     grad_output_layouts.grad_output_layouts input_layouts.input_layouts retention.growing_memory
     retention.tensor_on_ctx writes.mutation other_devices.other_devices repetition.first_call
     repetition.interleaved repetition.kept_results repetition.repeated_backward repetition.repeated_runs
-    requires_grad.requires_grad_subsets uninitialized.unwritten_memory
+    leaves.requires_grad_subsets uninitialized.unwritten_memory
 verifier.variations | () | sweep.unrepeatable uninitialized.read_unwritten
 verifier.variations | CheckResult(outcome=Outcome.NOT_RUN) | sweep.on_other_devices
-verifier.variations | Answer("yes") | vmap.batched compiled.compiled forward_mode.forward_mode
-    functional.functional opcheck.registration
+verifier.variations | Answer("yes") | vmap.batched transforms.compiled forward_mode.forward_mode
+    transforms.functional opcheck.registration
 verifier.checks.precision | CheckResult() | alone.judged_alone findings.autocast findings.beside_float64
 verifier.checks | frozenset() | float32_inside.float32_inside
 verifier.checks.precision | () | findings.wrong_natively
@@ -105,25 +105,25 @@ verifier.checks | CheckResult() | contract.contract contract.old_style reference
     reference.surrogate_gradient
 verifier.checks | CheckResult(capability="yes") | second_order.second_order
 verifier.checks | None | contract._undefined_grads
-verifier.checks | [] | carried.carried_parameters
+verifier.checks | [] | contract.carried_parameters
 verifier.checks | None | grad_output.nonlinearity structured_grad_outputs.wrong_with_structure
-    empty.refused_empty second_order_alone.wrong_alone
-verifier.checks | given[1] | fast_parts.without_fast_parts
+    first_order.refused_empty second_order.wrong_alone
+verifier.checks | given[1] | first_order.without_fast_parts
 verifier.checks.precision | CheckResult(capability="yes") | findings.second_order_natively
 verifier.checks.precision | iter(()) | value_ranges.declared_values
-verifier.collect | () | unreached.unreached
-verifier | iter(()) | three_dimensions.judged_at_three_dimensions
+verifier.collect | () | discover.unreached
+verifier | iter(()) | extra_cases.judged_at_three_dimensions
 verifier.checks | () | grad_output.rounded_to
 verifier.doubt | "" | constants.right_for_some
     deliberate.looks_deliberate
-verifier | iter(()) | beyond.judge_beyond
+verifier | iter(()) | extra_cases.judge_beyond
 verifier.diagnose | iter(()) | findings.causes_of
 verifier.checks | frozenset() | grad_output.ignoring_grad_output
-verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_undeclared unlisted.at_unlisted
+verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_undeclared undeclared.at_unlisted
 verifier.checks | NoComposite("it is deleted") | composite.automatic_composite
 verifier.doubt | given[1] | inferred_inputs.guarded inferred_inputs.guarded_at_undeclared
-verifier.checks | list(given[1]) | drawn_again.explained_by_draws
-verifier.numerics | given[2] | own_rounding.without_own_rounding
+verifier.checks | list(given[1]) | first_order.explained_by_draws
+verifier.numerics | given[2] | round_off.without_own_rounding
 verifier | iter(()) | extra_cases._evaluation_mode
 session | [] | static_findings.reported_beside
 session | list(given[0]) | completeness.mark_expected

@@ -29,9 +29,8 @@ from torch.utils import _pytree as pytree
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns
-from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
 from gradverify.verifier.numerics.round_off import gradient_noise
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge

@@ -27,9 +27,8 @@ from torch.autograd import Function
 
 from gradverify.api.orders import arguments_of
 from gradverify.verifier import guard
-from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.large import judge_any_size
-from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.problem import CallProblem, Layout
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged
 

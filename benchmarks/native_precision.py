@@ -25,8 +25,7 @@ from gradverify.verifier.checks.precision.native import NoCall, native_call, pla
 from gradverify.verifier.checks.precision.truth import Verified
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem, returned_tensors
+from gradverify.verifier.numerics.problem import CallProblem, Layout, returned_tensors
 
 INPUTS = {"complex64": "float32"}
 """What complex samples are rounded to is named by the dtype of their parts."""

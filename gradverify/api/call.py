@@ -11,8 +11,7 @@ from torch import Tensor
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import differentiate_again, differentiate_each
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import Gradients, Tensors
+from gradverify.verifier.numerics.problem import Gradients, Layout, Tensors
 from gradverify.verifier.numerics.proof import proves
 
 Cotangents = Sequence[Tensor | None]

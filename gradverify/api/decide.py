@@ -29,9 +29,8 @@ from gradverify.verifier import guard
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.compare import Comparison
-from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.large import judge_any_size
-from gradverify.verifier.numerics.problem import CallProblem, Gradients, Graph, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Gradients, Graph, Layout, VjpProblem
 from gradverify.verifier.numerics.proof import Certificate, certify
 from gradverify.verifier.numerics.round_off import gradient_noise
 from gradverify.verifier.numerics.tolerance import Tolerance

@@ -28,16 +28,14 @@ from gradverify.model import (
 from gradverify.report.console import TextStyle
 from gradverify.report.text import render_failure
 from gradverify.verifier.checks.grad_output import nonlinearity
-from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.second_order import compare_second_order, refusal
 from gradverify.verifier.checks.second_order_messages import SecondPair, second_pairs
 from gradverify.verifier.checks.subject import Sample, Subject, first_line
-from gradverify.verifier.checks.wording import blocks, by_how_much, count_of
+from gradverify.verifier.checks.wording import blocks, by_how_much, count_of, describe_block
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Layout, Problem, VjpProblem
 from gradverify.verifier.numerics.verdict import Judged
 
 UNTITLED = "function"

@@ -24,7 +24,7 @@ from gradverify.errors import UsageError
 from gradverify.model import Input, LiteralInput, ObjectInput, Settings, TargetReport
 from gradverify.verifier.building import Live
 from gradverify.verifier.collect.discover import describe_target
-from gradverify.verifier.inputs.of_ranks import OnEachRank
+from gradverify.verifier.inputs.arguments import OnEachRank
 from gradverify.verifier.ranks.messages import GROUP_PATHS
 from gradverify.verifier.ranks.worlds import Worlds
 

@@ -16,8 +16,7 @@ from gradverify.model import Finding, Settings
 from gradverify.verifier import guard
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import differentiate, differentiate_with_graph, with_zeros
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem, Tensors, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Layout, Tensors, VjpProblem
 from gradverify.verifier.numerics.verdict import Judged
 
 # torch's own checks are bound on import: where ours are put in their place, as for a whole suite, a question

@@ -26,10 +26,8 @@ from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.subject import Float64, Native, Subject, Surrogate, first_line
 from gradverify.verifier.collect.discover import defaults_of, uses_setup_context
 from gradverify.verifier.collect.forward_itself import plain_forward
-from gradverify.verifier.collect.held_state import Writes
-from gradverify.verifier.collect.module_target import BuiltModule, build_module
-from gradverify.verifier.collect.named import by_name_last, with_keywords
-from gradverify.verifier.collect.operators import operator_of
+from gradverify.verifier.collect.module_target import BuiltModule, Writes, build_module
+from gradverify.verifier.collect.operators import by_name_last, operator_of, with_keywords
 from gradverify.verifier.devices import others
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import build_arguments, seeded

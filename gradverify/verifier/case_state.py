@@ -1,20 +1,107 @@
-"""What the points of one case add up to, and how that is reported when its last point is judged."""
+"""What the points of one case add up to, and how that is reported when its last point is judged.
+
+Which comparisons of values in a target's source were true, and which were false, while it ran.
+
+A branch for small or large values may hold a formula of its own. What no point has entered is verified
+nowhere, and a pass says so. Comparisons of Python numbers (`x.item() > 20`) are not seen.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import itertools
+import linecache
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from types import FrameType
+from typing import Any
 
 import torch
 
 from gradverify.events import CaseVerified
 from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Swept
 from gradverify.rules import CHECK_FAMILIES, Family
-from gradverify.verifier.checks.branches import branches_seen
+from gradverify.source import definitions_behind
+from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.result import WORSE, CheckResult, Uncovered
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.unknown import family_of, not_verified
+from gradverify.verifier.checks.wording import family_of, not_verified
+from gradverify.verifier.dispatching import Dispatched
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import interpreted
+
+COMPARING = frozenset({"aten::lt", "aten::le", "aten::gt", "aten::ge"})
+"""Operations of torch that compare sizes of numbers."""
+
+ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+"""The same in a source."""
+
+
+def branches_seen(sample: Sample) -> Swept:
+    """What forward and backward compare at a sample. Each is called once more where its source compares."""
+    function, forward = sample.subject.function_class, sample.subject.own_forward
+    if function is None or forward is None or not (_compares(forward) or _compares(own_backward(function))):
+        return Swept()
+    seen = _Seen(getattr(getattr(inspect.unwrap(forward), "__code__", None), "co_filename", ""))
+    with seen:
+        values = sample.problem.evaluate(sample.problem.primals)
+        if not isinstance(values, Raised):
+            sample.problem.pull_back(sample.problem.primals, [torch.ones_like(v) for v in values.value])
+    return Swept(ever_true=tuple(seen.true), ever_false=tuple(seen.false))
+
+
+@cache
+def _compares(function: Any) -> bool:  # noqa: ANN401 - the user's
+    nodes = (node for body, _ in definitions_behind(function) for node in ast.walk(body))
+    return any(isinstance(n, ast.Compare) and isinstance(n.ops[0], ORDERING) for n in nodes)
+
+
+class _Seen(Dispatched):  # type: ignore[no-untyped-call]
+    """Notes the comparisons of floating tensors of one file, as `theta < 1e-4 (line 31)`."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self.file = file
+        self.true: dict[str, None] = {}
+        self.false: dict[str, None] = {}
+
+    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        result = func(*args, **given)
+        if func.name().partition(".")[0] in COMPARING and args[0].is_floating_point() and result.numel():
+            written = self._written()
+            self.true |= dict.fromkeys(written if bool(result.any()) else ())
+            self.false |= dict.fromkeys(() if bool(result.all()) else written)
+        return result
+
+    def _written(self) -> tuple[str, ...]:
+        """The comparison that is being computed; nothing where it is no code of the file."""
+        frame = next(_callers(sys._getframe(), self.file), None)  # noqa: SLF001 - inspect's copies every frame
+        if frame is None:
+            return ()
+        line, last, start, end = [*frame.f_code.co_positions()][frame.f_lasti // 2]
+        if line is None or line != last:
+            return ()
+        # Columns of code are counted in bytes.
+        text = linecache.getline(self.file, line).encode()[start:end].decode()
+        return (f"{text} (line {line})",) if _is_comparison(text) else ()
+
+
+def _callers(frame: FrameType | None, file: str) -> Iterator[FrameType]:
+    while frame is not None:
+        if frame.f_code.co_filename == file:
+            yield frame
+        frame = frame.f_back
+
+
+def _is_comparison(text: str) -> bool:
+    try:
+        return isinstance(ast.parse(text, mode="eval").body, ast.Compare)
+    except SyntaxError:
+        return False
+
 
 BAD = ("wrong", "no", "partial", "yes", "not-run")
 """What is known of a capability, the worst first: it is no better than at its worst point."""

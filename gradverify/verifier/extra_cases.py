@@ -1,33 +1,282 @@
 """What is asked beside the listed cases: unlisted sizes, overlapping calls, past constants, evaluation mode.
 
 No spec says that such inputs are valid, so what forward refuses there is a note at most.
+
+A case past a constant of the source: the first order and the reference, and what memory was read.
+
+No spec says that such a size is valid. What forward refuses, and what cannot be measured there, is
+silence that the report tells; a gradient that is wrong is a finding, and where the spec lists the values of
+that size it makes the target inconclusive, no more.
+
+Inferred inputs with three dimensions, one of size 1: what a `squeeze` or a branch on ranks does.
+
+What forward gives there must be what it gives at the inputs found, entry by entry: then it takes any rank,
+and so must backward. A forward that means something else there was not meant for it, as far as anybody knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
+from operator import lt
 from typing import Any
 
+import torch
 from torch import nn
 
-from gradverify.events import BeyondJudged, BeyondStarted, CaseStarted, Event, Found
-from gradverify.model import Beyond, Finding, Point, Severity, Swept, TargetKind
-from gradverify.rules import Family
-from gradverify.verifier.beyond import judge_beyond
+from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted, CaseStarted, Event, Found
+from gradverify.model import (
+    ALIGNED,
+    OTHER_VALUES,
+    Beyond,
+    Case,
+    CasePoint,
+    Engine,
+    Finding,
+    Outcome,
+    Point,
+    Severity,
+    Swept,
+    TargetKind,
+    TensorInput,
+)
+from gradverify.rules import Family, rule
 from gradverify.verifier.case_state import CaseState
-from gradverify.verifier.checks.first_order import backward_raised
+from gradverify.verifier.checks.first_order import backward_raised, measured_first_order
+from gradverify.verifier.checks.precision.alone import judged_alone
 from gradverify.verifier.checks.precision.findings import wrong_natively
-from gradverify.verifier.checks.result import CheckResult, outcome_of
-from gradverify.verifier.checks.subject import NoSample, Sample
-from gradverify.verifier.checks.undeclared import at_undeclared
-from gradverify.verifier.checks.unlisted import at_unlisted
-from gradverify.verifier.doubt.inferred_inputs import guarded_at_unlisted
-from gradverify.verifier.three_dimensions import judged_at_three_dimensions, with_three_dimensions
-from gradverify.verifier.variations.across_cases import MOST_CASES
-from gradverify.verifier.variations.across_cases import overlapping_cases as overlapped
+from gradverify.verifier.checks.reference import reference
+from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
+from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
+from gradverify.verifier.checks.subject import NoSample, Sample, Subject
+from gradverify.verifier.checks.undeclared import at_undeclared, at_unlisted
+from gradverify.verifier.checks.wording import invented
+from gradverify.verifier.doubt.inferred_inputs import guarded, guarded_at_unlisted
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.interpreter.launches import programs
+from gradverify.verifier.numerics.proof import certify
+from gradverify.verifier.variations.repetition import MOST_CASES
+from gradverify.verifier.variations.repetition import overlapping_cases as overlapped
+from gradverify.verifier.variations.uninitialized import read_unwritten
 from gradverify.verifier.verification import Verification
+
+MOST_PROGRAMS = 512
+"""Programs of interpreted kernels in a forward from which on a size is not tried: some 2 ms each."""
+
+TOO_SLOW = "a call of it takes too long there"
+
+LEAST = 1e-4
+"""Relative difference from which on a gradient is wrong at a size that nobody listed."""
+
+SLIGHT = "its gradient differs there by less than a path of its own would make"
+
+LARGEST_JACOBIAN = 1_000
+"""Entries of a Jacobian that is built there: a larger one is only followed to what is wrong."""
+
+
+def judge_beyond(
+    subject: Subject, case: Case, beyond: Beyond, wanted: frozenset[Family], usual: Case
+) -> Iterator[Event]:
+    """Verify one such case; `usual` is one of those asked for, at which what is wrong is tried first."""
+    yield BeyondStarted(beyond)
+    if subject.settings.engine is Engine.TORCH:
+        yield BeyondJudged("--engine torch would build its whole Jacobian")
+        return
+    before = programs()
+    sample = prepare(subject, case, Point.TYPICAL, 0)
+    if isinstance(sample, Sample) and programs() - before > MOST_PROGRAMS:
+        yield BeyondJudged(TOO_SLOW)
+        return
+    if isinstance(sample, NoSample):
+        raised = sample.raised
+        yield BeyondJudged(f"forward raises {raised.type}" if raised is not None else "it has no gradient")
+        return
+    if sample.disconnected or subject.surrogate is not None:
+        yield BeyondJudged("its gradient is not meant to be the derivative of all it returns")
+        return
+    settings = subject.settings
+    certificate = None if sample.is_native else certify(sample.problem, rtol=settings.rtol, key=sample.key)
+    if sample.is_native:
+        first = FirstOrder(judged_alone(sample), single_precision=True)
+    elif certificate is None:
+        yield BeyondDoubted()
+        first = measured_first_order(sample, largest=LARGEST_JACOBIAN)
+    else:
+        first = FirstOrder(CheckResult(smallest_visible_error=certificate.visible), proven=True)
+    errors = _errors(sample, first, wanted)
+    if errors and beyond.constant == ALIGNED and all(f.severity is not Severity.ERROR for f in errors):
+        # Nothing speaks of this size, and what was guessed of the inputs may not allow it.
+        yield BeyondJudged("what differs there may come from what was guessed of the inputs")
+        return
+    if not errors and first.result.outcome is not Outcome.PASSED:
+        slight = any(f.severity is Severity.ERROR for f in first.result.findings)
+        yield BeyondJudged(SLIGHT if slight else "its gradient could not be measured there")
+        return
+    at_usual = _at_its_values(sample, errors, usual, wanted) if errors else []
+    for finding in at_usual or (_past(one, beyond) for one in errors):
+        yield Found(finding)
+    yield BeyondJudged()
+
+
+def _at_its_values(
+    sample: Sample, errors: Sequence[Finding], usual: Case, wanted: frozenset[Family]
+) -> list[Finding]:
+    """What is wrong at a size asked for, at values that the case past the constant has where it is wrong."""
+    drawn = arguments_at(sample.subject, usual, Point.TYPICAL, 0)
+    if isinstance(drawn, Raised) or [a.name for a in drawn] != [a.name for a in sample.arguments]:
+        return []
+    cut = _cut(sample.arguments, drawn, errors[0])
+    where = CasePoint(usual.id, usual.sizes, usual.options, Point.TYPICAL, 0)
+    there = None if cut is None else prepared(sample.subject, usual, where, cut)
+    if not isinstance(there, Sample):
+        return []
+    hint = f"The values are some of those at {sample.case.id}."
+    return [
+        replace(one, part=OTHER_VALUES, hint=f"{one.hint} {hint}".strip())
+        for one in _errors(there, measured_first_order(there), wanted)
+    ]
+
+
+def _cut(
+    large: Sequence[Argument], small: Sequence[Argument], finding: Finding
+) -> tuple[Argument, ...] | None:
+    """The small arguments with values of the large ones, the worst entry's among them.
+
+    None where they have no such values: in some dimension the small one is longer.
+    """
+    shape = next((a.value.shape for a in large if a.name == finding.input), ())
+    worst = finding.entries.worst[:1] if finding.entries is not None else ()
+    # So far from the start of every dimension of that length.
+    starts = {n: k for entry in worst for n, k in zip(shape, entry.input or (), strict=False)}
+    made = []
+    for a, b in zip(large, small, strict=True):
+        sizes = tuple(b.value.shape) if b.differentiable else ()
+        if b.differentiable and (a.value.dim() != len(sizes) or any(map(lt, a.value.shape, sizes))):
+            return None
+        value = a.value if b.differentiable else b.value
+        for dim, n in enumerate(sizes):
+            length = value.shape[dim]
+            value = value.narrow(dim, min(starts.get(length, 0), length - n), n)
+        made.append(replace(b, value=value.clone() if b.differentiable else value))
+    return tuple(made)
+
+
+def _errors(sample: Sample, first: FirstOrder, wanted: frozenset[Family]) -> list[Finding]:
+    """What is wrong there; inconclusive where that may come from what was guessed of inferred inputs."""
+    results = {Family.GRADCHECK: first.result}
+    if Family.REFERENCE in wanted and not sample.is_native:
+        results[Family.REFERENCE] = reference(sample, first, None)
+    # Smaller sizes, even ones or not, say nothing of what is wrong past a constant.
+    here = replace(sample, subject=replace(sample.subject, spares=()))
+    found = [
+        judged
+        for family, result in guarded(here, results).items()
+        for f, judged in zip(results[family].findings, result.findings, strict=True)
+        if f.severity is Severity.ERROR and _is_gross(f)
+    ]
+    return [*found, *read_unwritten(sample)]
+
+
+def _is_gross(finding: Finding) -> bool:
+    """Whether a gradient is off by what a path of its own makes, not an iteration that ends early."""
+    worst = finding.entries.worst if finding.entries is not None and finding.code == "GV101" else ()
+    sizes = ((abs(e.actual - e.expected), max(abs(e.actual), abs(e.expected))) for e in worst)
+    return not worst or any(not off <= LEAST * size for off, size in sizes)
+
+
+def _past(finding: Finding, beyond: Beyond) -> Finding:
+    """The finding with the words that it is right at the sizes asked for."""
+    where = beyond.case.id
+    if not beyond.declared:
+        hint = (
+            f"At other sizes it is right; this is {where}: look at a branch, a last block that is not full."
+        )
+        return replace(finding, hint=f"{finding.hint} {hint}".strip())
+    return replace(
+        finding,
+        code="GV109",
+        severity=rule("GV109").severity,
+        message=f"{finding.message}; but no spec says that {where} is valid",
+        hint=f"If it is, list such a value of `{beyond.size}` in the spec's sizes, and this is a mistake; if "
+        f"not, forbid it with `where:`, as in `{beyond.size} <= {dict(beyond.case.sizes)[beyond.size] - 1}`.",
+    )
+
+
+RANK = 3
+"""Dimensions of a sequence of vectors, a batch of matrices: the next ones after those of a matrix."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def with_three_dimensions(case: Case) -> Case | None:
+    """The case whose deepest tensors have three dimensions, the middle one of size 1, and as many entries.
+
+    None where they have three already, or none has a dimension.
+    """
+    tensors = [i for i in case.inputs if isinstance(i, TensorInput)]
+    deepest = max((len(t.shape) for t in tensors if _is_free(t)), default=0)
+    if case.hook or not 0 < deepest < RANK:
+        return None
+    changed = {t.name: _shape(t.shape) for t in tensors if len(t.shape) == deepest}
+    if not all(_is_free(t) or t.value is None for t in tensors if t.name in changed):
+        return None
+    inputs = (
+        replace(i, shape=changed[i.name]) if isinstance(i, TensorInput) and i.name in changed else i
+        for i in case.inputs
+    )
+    return replace(case, inputs=tuple(inputs))
+
+
+def _is_free(tensor: TensorInput) -> bool:
+    """Whether it is a differentiable tensor of any shape."""
+    plain = not tensor.structure and not tensor.layout and tensor.value is None
+    return plain and tensor.dtype.startswith(("float", "complex"))
+
+
+def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (shape[0], 1, shape[1]) if len(shape) == 2 else (1, 1, *shape)
+
+
+def judged_at_three_dimensions(
+    usual: Sample, sample: Sample | NoSample, state: CaseState
+) -> Iterator[Finding]:
+    """What is wrong there, which leaves the target open; `usual` is the sample of the inputs found."""
+    if isinstance(sample, NoSample) or not _is_the_same(usual, sample):
+        return
+    found = at_undeclared(sample)
+    shapes = [
+        f"that `{a.name}` may have the shape {list(a.value.shape)}"
+        for a, b in zip(sample.arguments, usual.arguments, strict=True)
+        if a.differentiable and a.value.shape != b.value.shape
+    ]
+    findings = tuple(invented(f, shapes) for f in found.result.findings if f.severity is Severity.ERROR)
+    if found.judged or findings:
+        state.add(sample.family, CheckResult(findings, outcome_of(findings)))
+        state.swept = Swept(sizes=(sample.case.id,))
+    yield from findings
+
+
+def _is_the_same(usual: Sample, sample: Sample) -> bool:
+    """Whether forward gives the same numbers for the same numbers, in whatever shape."""
+    pair = []
+    for one in (usual, sample):
+        values = one.problem.evaluate(one.problem.primals)
+        if isinstance(values, Raised):
+            return False
+        pair.append([v.reshape(-1) for v in values.value])
+    a, b = pair
+    entries = [prod(p.shape) for p in usual.problem.primals] == [
+        prod(p.shape) for p in sample.problem.primals
+    ]
+    return (
+        entries
+        and len(a) == len(b)
+        and all(x.shape == y.shape and torch.equal(x, y) for x, y in zip(a, b, strict=True))
+    )
+
 
 IN_EVALUATION_MODE = "In training mode it is right: look at what `self.training` decides."
 

@@ -4,19 +4,27 @@ To add one, write it in its family's module and list it in `CHECKS`; a check tha
 result finds it in `Results`.
 
 The families of checks for a target without a float64 path: its own dtype, and what must not change it.
+
+`--engine torch`: the verdict of `torch.autograd.gradcheck` and `gradgradcheck`; ours only locates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from gradverify.model import Closeness, Engine, Finding, Outcome, Point, Severity
+import torch
+from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError
+
+from gradverify.model import Closeness, Engine, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.model.points import is_declared
 from gradverify.rules import CHECK_FAMILIES, Family, matching
-from gradverify.verifier.checks.composite import Composite, NoComposite
+from gradverify.verifier import guard
+from gradverify.verifier.checks.composite import Composite, NoComposite, settled
 from gradverify.verifier.checks.contract import contract, stops_judgement
-from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, first_order
+from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, backward_raised, first_order
 from gradverify.verifier.checks.float32_inside import is_given_short
 from gradverify.verifier.checks.precision.alone import (
     FLOAT32_INSIDE,
@@ -36,11 +44,11 @@ from gradverify.verifier.checks.reference import reference, surrogate_gradient, 
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.second_order import is_gross, second_order
-from gradverify.verifier.checks.settled_by_composite import settled
-from gradverify.verifier.checks.subject import Native, Sample
-from gradverify.verifier.checks.torch_engine import torch_first_order, torch_second_order
+from gradverify.verifier.checks.subject import Native, Sample, first_line
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
+from gradverify.verifier.numerics.problem import returned_tensors, substitute
 from gradverify.verifier.variations.sweep import (
     SWEPT_CODES,
     UNREPEATABLE,
@@ -50,6 +58,59 @@ from gradverify.verifier.variations.sweep import (
     unrepeatable,
 )
 from gradverify.verifier.variations.transforms import TRANSFORM_CODES, transforms
+
+
+def torch_first_order(sample: Sample) -> FirstOrder:
+    """Gradcheck in slow mode; where it fails, our Jacobians say where."""
+    if sample.disconnected:
+        return first_order(sample)
+    error = _ask(torch.autograd.gradcheck, sample)
+    if error is None:
+        return FirstOrder(CheckResult(outcome=Outcome.PASSED), proven=True)
+    if error.type != GradcheckError.__name__:
+        return FirstOrder(CheckResult((backward_raised(sample, error),), Outcome.FAILED))
+    located = first_order(sample)
+    if located.result.outcome is Outcome.FAILED:
+        return located
+    return FirstOrder(CheckResult((_unlocated(sample, "GV101", "gradcheck", error),), Outcome.FAILED))
+
+
+def torch_second_order(sample: Sample, first: FirstOrder) -> CheckResult:
+    """Gradgradcheck in slow mode; a double backward that raises or is detached has codes of its own."""
+    error = _ask(torch.autograd.gradgradcheck, sample)
+    if error is None:
+        return CheckResult(outcome=Outcome.PASSED, capability="yes")
+    located = second_order(sample, first)
+    if located.outcome is Outcome.FAILED or located.capability == "no":
+        return located
+    return CheckResult(
+        (_unlocated(sample, "GV201", "gradgradcheck", error),), Outcome.FAILED, capability="wrong"
+    )
+
+
+def _ask(check: Any, sample: Sample) -> RaisedError | None:  # noqa: ANN401 - gradcheck or gradgradcheck
+    settings = sample.subject.settings
+    inputs = [p.detach().clone().requires_grad_() for p in sample.problem.primals]
+
+    def function(*primals: Tensor) -> tuple[Tensor, ...]:
+        sample.problem.counter.forward += 1
+        sample.problem.random_states.replay()
+        arguments = substitute(sample.arguments, [p.clone() for p in primals])
+        returned = returned_tensors(sample.subject.call(*arguments))
+        return tuple(returned[p] for p in sample.problem.output_positions)
+
+    result = guard.call(lambda: check(function, inputs, rtol=settings.rtol, atol=settings.atol))
+    return result.error if isinstance(result, Raised) else None
+
+
+def _unlocated(sample: Sample, code: str, check: str, error: RaisedError) -> Finding:
+    return sample.finding(
+        code,
+        f"torch.autograd.{check} fails: {first_line(error.message)}",
+        hint="gradverify's own comparison finds no entry that is off by more than its measured error: "
+        "run without --engine torch to see its verdict.",
+    )
+
 
 ONLY_NATIVE = "transforms and the reference in float64 were not judged: there is no float64 path"
 

@@ -36,7 +36,6 @@ from gradverify.events import (
 )
 from gradverify.model import RaisedError, shown_path
 from gradverify.verifier import guard, surroundings
-from gradverify.verifier.asked import is_wanted
 from gradverify.verifier.building import Live
 from gradverify.verifier.checks.kept import Kept
 from gradverify.verifier.checks.subject import first_line
@@ -49,17 +48,15 @@ from gradverify.verifier.collect.importing import (
     resolve,
 )
 from gradverify.verifier.global_state import GlobalState, default_device
-from gradverify.verifier.guard import Raised
-from gradverify.verifier.inputs.arguments import paths_of
-from gradverify.verifier.inputs.of_ranks import OnEachRank
+from gradverify.verifier.guard import Raised, lacking
+from gradverify.verifier.inputs.arguments import OnEachRank, paths_of
 from gradverify.verifier.interpreter.launches import interpret_kernels, watch_kernels
-from gradverify.verifier.lacking import lacking
-from gradverify.verifier.module_state import Left
+from gradverify.verifier.module_state import Left, outside_ctx
 from gradverify.verifier.raised_errors import describe, raised_by_users
 from gradverify.verifier.ranks.worlds import Worlds, worlds_of
 from gradverify.verifier.run import verify
-from gradverify.verifier.state_outside import outside_ctx
 from gradverify.verifier.surroundings import DisturbedError, Surroundings
+from gradverify.verifier.verification import is_wanted
 
 AS_LOADED = Surroundings.take()
 """Before any user code: workers are forked from a process that has this."""

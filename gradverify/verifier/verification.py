@@ -1,17 +1,19 @@
-"""One target while it is verified: how its samples are built, what was asked of it, and what was found."""
+"""One target while it is verified: how its samples are built, what was asked of it, and what was found.
+
+Which codes are asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from gradverify.events import CaseStarted, CaseVerified, Event, Found, Verify
-from gradverify.model import Case, Engine, Finding, Point, Severity, TargetKind
-from gradverify.rules import Family
-from gradverify.verifier.asked import is_wanted, wanted_families
+from gradverify.model import Case, Engine, Finding, Point, Settings, Severity, TargetKind
+from gradverify.rules import RULES, Family, rule
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.across_ranks import disagreements
@@ -20,12 +22,30 @@ from gradverify.verifier.checks.precision.alone import deciding_cases, precision
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject
-from gradverify.verifier.collect.discover import is_old_style
+from gradverify.verifier.collect.discover import applied_functions, is_old_style
 from gradverify.verifier.collect.operators import operator_of
-from gradverify.verifier.collect.unreached import applied_functions
 from gradverify.verifier.devices import exact_arithmetic
 from gradverify.verifier.guard import Raised, default_dtype
 from gradverify.verifier.numerics.problem import VjpProblem
+
+
+def wanted_families(settings: Settings, ignored: Sequence[str]) -> frozenset[Family]:
+    """Families with at least one code that is selected and not ignored."""
+    return frozenset(r.family for r in RULES if is_wanted(r.code, settings, ignored))
+
+
+def is_wanted(code: str, settings: Settings, ignored: Sequence[str]) -> bool:
+    """Whether findings with this code are asked for.
+
+    What speaks of the run itself (no inputs, a forward that raises, what could not be judged) always is,
+    unless it is ignored by name: else `--select` could turn "not verified" into green.
+    """
+    prefixes = (*settings.ignore, *ignored)
+    if any(code.startswith(p) for p in prefixes):
+        return False
+    always = rule(code).family is Family.RUN or code in {"GV002", "GV102", "GV109"}
+    return always or not settings.select or any(code.startswith(p) for p in settings.select)
+
 
 Judge = Callable[[Sample | NoSample, CaseState], Iterable[Finding]]
 """Judges a sample, adds to the state of its case, and says what is wrong."""

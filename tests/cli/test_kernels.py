@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gradverify.model import Frame, RaisedError
-from gradverify.verifier import lacking
+from gradverify.verifier import guard
 from gradverify.verifier.interpreter import launches
 
 pytestmark = [
@@ -68,10 +68,10 @@ def test_who_wants_compiled_kernels_gets_them(monkeypatch):
 
 def test_an_error_where_there_is_a_gpu_is_the_functions_own(monkeypatch):
     error = RaisedError("RuntimeError", "No CUDA GPUs are available")
-    assert lacking.lacking(error)
-    assert not lacking.lacking(RaisedError("RuntimeError", "shapes do not match"))
-    monkeypatch.setattr(lacking, "accelerators", lambda: ("cuda:0",))
-    assert not lacking.lacking(error, "cuda:0")
+    assert guard.lacking(error)
+    assert not guard.lacking(RaisedError("RuntimeError", "shapes do not match"))
+    monkeypatch.setattr(guard, "accelerators", lambda: ("cuda:0",))
+    assert not guard.lacking(error, "cuda:0")
 
 
 REFUSALS = [
@@ -85,10 +85,10 @@ REFUSALS = [
 @pytest.mark.parametrize("error", REFUSALS)
 @pytest.mark.parametrize("there", [(), ("cuda:0",)])
 def test_a_refusal_of_tensors_that_are_on_no_gpu_names_the_option(monkeypatch, error, there):
-    monkeypatch.setattr(lacking, "accelerators", lambda: there)
-    assert "`--device cuda` verifies it" in lacking.lacking(error)
-    assert ("none here" in lacking.lacking(error)) == (not there)
-    assert not lacking.lacking(error, "cuda:0")
+    monkeypatch.setattr(guard, "accelerators", lambda: there)
+    assert "`--device cuda` verifies it" in guard.lacking(error)
+    assert ("none here" in guard.lacking(error)) == (not there)
+    assert not guard.lacking(error, "cuda:0")
 
 
 ON_THE_CPU_ALONE = [
@@ -99,18 +99,18 @@ ON_THE_CPU_ALONE = [
 
 @pytest.mark.parametrize("error", ON_THE_CPU_ALONE)
 def test_what_is_for_the_cpu_alone_says_how_to_limit_it(error):
-    assert "devices: [cpu]" in lacking.needs_the_cpu(error, "cuda:0")
-    assert not lacking.needs_the_cpu(error, "cpu")
+    assert "devices: [cpu]" in guard.needs_the_cpu(error, "cuda:0")
+    assert not guard.needs_the_cpu(error, "cpu")
     mixed = RaisedError(
         "RuntimeError", "Expected all tensors to be on the same device, but found cuda:0, cpu"
     )
-    assert not lacking.needs_the_cpu(mixed, "cuda:0")
+    assert not guard.needs_the_cpu(mixed, "cuda:0")
 
 
 def test_an_accident_in_such_a_line_is_no_refusal():
     frame = Frame("m.py", 3, "forward", "torch.cuda.synchronise()")
     message = "module 'torch.cuda' has no attribute 'synchronise'"
-    assert not lacking.lacking(RaisedError("AttributeError", message, (frame,)))
+    assert not guard.lacking(RaisedError("AttributeError", message, (frame,)))
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,35 @@
-"""First order: is backward the derivative of forward (GV003, GV101, GV102, GV106 to GV110)."""
+"""First order: is backward the derivative of forward (GV003, GV101, GV102, GV106 to GV110).
+
+Size 0 (GV412): nothing can be measured, but forward and backward must run and give the right shapes.
+
+Whether a gradient is wrong for nothing but random numbers that backward draws for itself.
+
+A mask that is drawn again in backward is forward's only where the generator is where it was then. That
+is so in no training step, and not here either: backward starts from random states of its own.
+
+GV101 where declared ties meet: what the gradients of equal entries add up to.
+
+At a tie no entry has a derivative of its own, and a maximum may give its gradient to one of them, or a share
+to each. All of them moved together have a derivative: where every one gets the whole, the sum is too large.
+
+Gradients that change faster than a difference quotient can follow, at declared wide values.
+
+A fast part that is small beside f, as sin(a x)^2 / a is where `a` is large, passes for noise of f: every
+step leads over many of its periods, and what is measured is the slope of the rest. Beyond 1/epsilon radians
+no digit of its phase is left at all. Where what backward gives is another thing at values a little aside,
+on average over both sides as well, the mismatch is no mistake's for certain. A wrong formula that is smooth
+is as wrong there, and its average is what it is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
-from gradverify.model import Effort, Finding, Outcome, Point, RaisedError, Severity
-from gradverify.verifier.checks.drawn_again import explained_by_draws
-from gradverify.verifier.checks.empty import refused_empty
-from gradverify.verifier.checks.fast_parts import without_fast_parts
+from gradverify.model import Effort, Finding, Outcome, Point, RaisedError, Severity, indexed, tensors_of
 from gradverify.verifier.checks.float32_inside import (
     float32_inside,
     is_given_short,
@@ -18,27 +38,205 @@ from gradverify.verifier.checks.float32_inside import (
 )
 from gradverify.verifier.checks.grad_output import nonlinearity, rounded_to
 from gradverify.verifier.checks.jacobians import judged_jacobians
-from gradverify.verifier.checks.mismatch import describe_block, rounded
 from gradverify.verifier.checks.result import WORSE, CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.structured_grad_outputs import NotTaken, wrong_with_structure
 from gradverify.verifier.checks.subject import Sample, first_line
-from gradverify.verifier.checks.tied_values import wrong_where_tied
-from gradverify.verifier.checks.unknown import uncovered_part
-from gradverify.verifier.checks.wording import blocks, output_name, part
-from gradverify.verifier.guard import Raised
+from gradverify.verifier.checks.wording import (
+    blocks,
+    describe_block,
+    number,
+    output_name,
+    part,
+    rounded,
+    uncovered_part,
+)
+from gradverify.verifier.guard import Raised, lacking
+from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.interpreter.launches import launches
-from gradverify.verifier.lacking import lacking
-from gradverify.verifier.names_bound import missing_package
-from gradverify.verifier.numerics.compare import Comparison
+from gradverify.verifier.memory import filled_memory
+from gradverify.verifier.numerics.compare import SAME, Comparison
 from gradverify.verifier.numerics.directional_derivative import slopes_along
-from gradverify.verifier.numerics.jacobian import NumericalJacobian
+from gradverify.verifier.numerics.jacobian import NumericalJacobian, analytical_rows
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
-from gradverify.verifier.numerics.noise import own_noise
-from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.problem import Layout, Problem
 from gradverify.verifier.numerics.proof import Certificate, certify, damping_of
-from gradverify.verifier.numerics.remeasure import SAME
-from gradverify.verifier.numerics.sampling import Sampler
-from gradverify.verifier.numerics.verdict import Judged, NotJudged
+from gradverify.verifier.numerics.sampling import Sampler, own_noise
+from gradverify.verifier.numerics.tolerance import Tolerance
+from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge
+from gradverify.verifier.raised_errors import missing_package
+
+
+def refused_empty(sample: Sample) -> FirstOrder | None:
+    """Run one backward where the Jacobian has no entries; None where it is right, or there is no need.
+
+    The shapes of what backward returns are read while it runs, and judged with the contract. Inputs on which
+    nothing depends get a gradient of zeros; but where no input is empty, the result is made so, and may be
+    there for its backward alone.
+    """
+    problem = sample.problem
+    inputs = Layout.of(problem.primals)
+    if inputs.size and problem.outputs.size:
+        return None
+    cotangent = problem.outputs.unflatten(torch.ones(problem.outputs.size, dtype=torch.float64))
+    with filled_memory(fill=True):
+        result = problem.pull_back(problem.primals, cotangent)
+    if isinstance(result, Raised):
+        result = problem.pull_back(problem.primals, cotangent)
+    if isinstance(result, Raised):
+        return FirstOrder(CheckResult((_backward_raised(sample, result.error),), Outcome.FAILED))
+    gradient = inputs.flatten(result.value)
+    wrong = gradient != 0
+    if not wrong.any() or not _is_given_nothing(sample):
+        return None
+    return FirstOrder(CheckResult((_of_nothing(sample, inputs, gradient, wrong),), Outcome.FAILED))
+
+
+def _is_given_nothing(sample: Sample) -> bool:
+    """Whether some argument is empty, from which an empty result follows."""
+    return any(isinstance(a.value, Tensor) and not a.value.numel() for a in sample.arguments)
+
+
+def _of_nothing(sample: Sample, inputs: Layout, gradient: Tensor, wrong: Tensor) -> Finding:
+    worst = int(wrong.int().argmax())
+    number_of = inputs.block_of(worst)
+    name = sample.problem.input_names[number_of]
+    place = indexed(name, inputs.blocks[number_of].index(worst))
+    read = ": uninitialised memory, or a division by the size" if gradient[worst].isnan() else ""
+    return sample.finding(
+        "GV412",
+        f"what forward returns is empty, and the gradient of {place} is {number(gradient[worst].item())}, "
+        f"not 0{read}",
+        hint="Nothing depends on it there: allocate gradients with zeros, and look for what is left out or "
+        "divided by where the batch is empty.",
+        input=name,
+        severity=Severity.ERROR,
+    )
+
+
+def _backward_raised(sample: Sample, error: RaisedError) -> Finding:
+    return sample.finding(
+        "GV412",
+        f"backward raised {error.type} for an empty input: {first_line(error.message)}",
+        hint="An empty batch is an ordinary input: return gradients of the inputs' shapes. If size 0 is not "
+        "valid, leave it out of the spec.",
+        severity=Severity.ERROR,
+        raised=error,
+    )
+
+
+OF_NUMBERS = frozenset({"GV101", "GV107"})
+"""Codes of gradients that are no derivative."""
+
+DRAW_IN_FORWARD = (
+    "Backward draws random numbers of its own: with those that forward drew, the gradient is right (tried "
+    "here). Draw in forward and save what was drawn (ctx.save_for_backward). To draw it again, keep the "
+    "random state in forward, and set it in backward inside torch.random.fork_rng()."
+)
+
+
+def explained_by_draws(sample: Sample, findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, those of wrong numbers with this cause where it is theirs."""
+    reported = list(findings)
+    wrong = [f for f in reported if f.code in OF_NUMBERS and f.severity is Severity.ERROR and not f.cause]
+    if not wrong or not _is_right_with_forwards(sample):
+        return reported
+    return [replace(f, cause="random-numbers", hint=DRAW_IN_FORWARD) if f in wrong else f for f in reported]
+
+
+def _is_right_with_forwards(sample: Sample) -> bool:
+    """Whether backward draws, and is right where it finds the random states that forward found."""
+    problem = sample.problem
+    u = random_signs(problem.outputs.size, sample.case.seed)
+    result = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
+    if isinstance(result, Raised) or problem.random_states.untouched():
+        return False
+    alone = replace(problem, random_states=problem.random_states.forwards_alone())
+    return certify(alone, rtol=sample.subject.settings.rtol, key=sample.key) is not None
+
+
+def wrong_where_tied(sample: Sample) -> Finding | None:
+    """Judge the declared draw with ties by the equal entries of each input, which move as one."""
+    names = {t.name for i in sample.case.inputs for t in tensors_of(i) if t.ties}
+    if sample.point is not Point.SPECIAL or sample.draw != 0 or not names:
+        return None
+    arguments = tuple(_merged(a) if a.name in names else a for a in sample.arguments)
+    problem = replace(sample.problem, arguments=arguments)
+    judged = judge(problem, Tolerance(sample.subject.settings.rtol, sample.subject.settings.atol))
+    if not isinstance(judged, Judged):
+        return None
+    comparison = judged.comparison
+    for name, block in zip(problem.input_names, judged.inputs.blocks, strict=True):
+        columns = slice(block.start, block.stop)
+        wrong = comparison.wrong[:, columns]
+        if name in names and bool(wrong.any()):
+            off = torch.where(wrong, (comparison.analytical - comparison.numerical)[:, columns].abs(), 0.0)
+            row, column = divmod(int(off.argmax()), wrong.shape[1])
+            place = (row, block.start + column)
+            sums = comparison.analytical[place].item(), comparison.numerical[place].item()
+            return _finding(sample, name, row, sums)
+    return None
+
+
+def _merged(argument: Argument) -> Argument:
+    """The argument as a function of its distinct values."""
+    value = argument.value
+    if (
+        not argument.differentiable
+        or argument.step is not None
+        or argument.held is not None
+        or value.is_complex()
+    ):
+        return argument
+    distinct, index = value.unique(return_inverse=True)
+    return replace(argument, value=distinct, step=_spread(index))
+
+
+def _spread(index: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda distinct: distinct[index]
+
+
+def _finding(sample: Sample, name: str, row: int, sums: tuple[float, float]) -> Finding:
+    """`sums`: what backward's gradients add up to, and the derivative along all of the entries."""
+    output = sample.problem.output_positions[sample.problem.outputs.block_of(row)]
+    what = output_name(output, sample.outputs_returned)
+    claimed, real = map(number, sums)
+    return sample.finding(
+        "GV101",
+        f"the gradients of {what} with respect to equal entries of `{name}` add up to {claimed}, but all of "
+        f"them moved together give {real}",
+        hint="Among equal entries a maximum has one gradient to give: to one of them, or a share to each. If "
+        "equal values are not valid, leave out `ties: true`.",
+        input=name,
+        output=output,
+    )
+
+
+SPANS = (2.0**-13, 2.0**-15, 2.0**-17, 2.0**-24, 2.0**-34, 2.0**-44, 2.0**-50)
+"""How far values are moved, relative: from below the usual step of a difference to a few units in the last
+place."""
+
+
+def without_fast_parts(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
+    """The comparison (M x N) in which entries that change too fast are neither wrong nor covered."""
+    accused = comparison.wrong & ~(measured.kink > 0)
+    if sample.point is not Point.WIDE or not accused.any():
+        return comparison
+    problem, rows = sample.problem, accused.any(dim=1).nonzero().flatten()
+    x = sample.inputs.flatten(problem.primals)
+    claimed = comparison.analytical[rows]
+    enough = SAME * (claimed - comparison.numerical[rows]).abs()
+    fast = torch.zeros_like(accused)
+    for offset, span in enumerate(SPANS):
+        way = span * x * random_signs(sample.inputs.size, sample.case.seed + offset)
+        left, right = (
+            analytical_rows(problem, rows.tolist(), sample.inputs.unflatten(x + side)) for side in (-way, way)
+        )
+        if not isinstance(left, Raised) and not isinstance(right, Raised):
+            fast[rows] |= ((left.value + right.value) / 2 - claimed).abs() > enough
+    fast &= accused
+    return replace(comparison, wrong=comparison.wrong & ~fast, covered=comparison.covered & ~fast)
+
 
 NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
 WITHOUT_FLOAT64_PATH = (

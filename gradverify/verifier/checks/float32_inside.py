@@ -15,12 +15,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.native_values import drawn_value, native_arguments
-from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.native_rounding import as_real
+from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.problem import Block
 from gradverify.verifier.numerics.round_off import nudged
 
 STEPS = (2.0**-20, 2.0**-23)

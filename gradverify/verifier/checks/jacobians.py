@@ -7,10 +7,9 @@ from torch import Tensor
 from gradverify.verifier.checks.precision.truth import native_jacobians
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN, judge_any_size
-from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
 from gradverify.verifier.numerics.proof import Certificate
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged

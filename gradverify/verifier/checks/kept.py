@@ -1,15 +1,19 @@
-"""What was drawn and measured of one target: while it is judged, nothing is measured twice."""
+"""What was drawn and measured of one target: while it is judged, nothing is measured twice.
+
+How many calls the errors of a target may cost: causes, changes of backward, smaller inputs.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gradverify.model import Case, CasePoint, Finding, Point, Target
+from gradverify.model import Case, CasePoint, Effort, Finding, Point, Target
 from gradverify.model.words import Scalar
 from gradverify.rules import Family
-from gradverify.verifier.checks.allowance import Allowance
+from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject
@@ -18,6 +22,50 @@ if TYPE_CHECKING:  # the hypotheses are many modules, and most targets need none
     from gradverify.verifier.diagnose import evidence
     from gradverify.verifier.diagnose.edits.own_backward import Repairs
     from gradverify.verifier.diagnose.ladder import Diagnosis
+
+
+TIMES = 8
+"""Times the calls that verifying took: whoever has waited for that waits for so much more at most. Of 53
+wrong backwards in `benchmarks/cases/wrong`, 2 lost their cause and 4 of 34 their fix at 2, and 2 their fix at
+4; none at 6, where 52 of 60 findings keep the smaller inputs that they had without any limit. At 8 five wrong
+gradients of one mistake are still shown at the smallest inputs."""
+
+TIMES_IF_THOROUGH = 10
+"""The same with `--effort thorough`."""
+
+LEAST = 600
+"""Calls that they may take in any case: three Jacobians of small inputs take some 500."""
+
+
+@dataclass
+class Allowance:
+    """Calls that may still be made, one allowance for all that follows a failure."""
+
+    calls: int = LEAST
+    """As many as there were."""
+    until: int = sys.maxsize
+    """Nothing is begun once so many calls were made in this process; by default, always."""
+    is_short: bool = False
+    """Something was not looked for because it would take more."""
+
+    @staticmethod
+    def after(verifying: int, effort: Effort) -> Allowance:
+        """What errors may cost from now on, where verifying took so many calls."""
+        times = TIMES_IF_THOROUGH if effort is Effort.THOROUGH else TIMES
+        calls = max(LEAST, times * verifying)
+        return Allowance(calls, guard.CALLS.made + calls)
+
+    @property
+    def left(self) -> int:
+        """Calls that may still be made."""
+        return max(0, self.until - guard.CALLS.made)
+
+    def covers(self, calls: float) -> bool:
+        """Whether so many may still be made; that they may not is noted."""
+        is_covered = calls <= self.left
+        self.is_short = self.is_short or not is_covered
+        return is_covered
+
 
 MOST_ENTRIES = 2_000_000
 """Entries of Jacobians that are kept of one target: with what was measured of each, some 100 MB."""

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.verifier.collect.discover import backward_name
+from gradverify.verifier.collect.discover import backward_name, wrapped_backward, wrapped_operator
 from gradverify.verifier.collect.operators import Operator, parameters_of_schema
-from gradverify.verifier.collect.wrapped import wrapped_backward, wrapped_operator
 from gradverify.verifier.surroundings import DisturbedError, reported
 
 _ARGUMENTS = "_gradverify_arguments"

@@ -16,15 +16,19 @@ from torch import Tensor
 from gradverify.model import Entries, Finding, Outcome, Point, Severity
 from gradverify.verifier.checks.composite import reference_problem
 from gradverify.verifier.checks.first_order import measured_first_order
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.subject import Sample, Surrogate, first_line
 from gradverify.verifier.checks.wording import count_of, number, output_name, vector_entries
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.flat import Block, Layout
-from gradverify.verifier.numerics.own_rounding import gradient_round_off, value_round_off
-from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
-from gradverify.verifier.numerics.round_off import OF_ONE, gradient_spread, value_spread
+from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.problem import Block, CallProblem, Layout, Problem, VjpProblem
+from gradverify.verifier.numerics.round_off import (
+    OF_ONE,
+    gradient_round_off,
+    gradient_spread,
+    value_round_off,
+    value_spread,
+)
 from gradverify.verifier.numerics.tolerance import SAFETY
 
 LOSES_DIGITS = (

@@ -20,26 +20,33 @@ from torch.utils import _pytree
 
 from gradverify.model import Case, CasePoint, Point, TargetKind
 from gradverify.verifier import guard
-from gradverify.verifier.checks.no_sample import (
+from gradverify.verifier.checks.subject import (
     ALL_CONSTANT,
     EIGHT_BITS,
     NOTHING_CHOSEN,
     RETURNS_NOTHING,
     SUBCLASS,
     NoSample,
+    Sample,
+    Subject,
     forward_raised,
     not_built,
     unusable,
 )
-from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument, build_arguments
 from gradverify.verifier.inputs.hooks import call_hook
 from gradverify.verifier.inputs.native_values import drawn_value, native_arguments
 from gradverify.verifier.numerics.calling import foreign_kind
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem, Counter, is_nested, returned_tensors, substitute
+from gradverify.verifier.numerics.problem import (
+    CallProblem,
+    Counter,
+    Layout,
+    is_nested,
+    returned_tensors,
+    substitute,
+)
 
 
 class InFloat64(Dispatched):  # type: ignore[no-untyped-call]

@@ -1,25 +1,27 @@
-"""Second order: is the double backward right, silently detached, or refused clearly (GV201 to GV203)."""
+"""Second order: is the double backward right, silently detached, or refused clearly (GV201 to GV203).
+
+GV202: the second derivative must not depend on which other inputs require grad.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Outcome, Point, RaisedError, Severity
+from gradverify.model import Finding, Outcome, Point, RaisedError, Severity, indexed
 from gradverify.verifier import guard
-from gradverify.verifier.checks.composite import Composite, NoComposite
+from gradverify.verifier.checks.composite import Composite, NoComposite, settled_second_order
 from gradverify.verifier.checks.first_order import (
     backward_raised,
     measured_first_order,
     smallest_visible_error,
     where_differentiable,
 )
-from gradverify.verifier.checks.graph_cuts import Cuts, graph_cuts
 from gradverify.verifier.checks.jacobians import judged_jacobians
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.result import (
     NO_VALUE,
@@ -29,30 +31,131 @@ from gradverify.verifier.checks.result import (
     Uncovered,
     outcome_of,
 )
-from gradverify.verifier.checks.second_order_alone import wrong_alone
 from gradverify.verifier.checks.second_order_messages import (
+    Cuts,
     SecondPair,
     because_of,
     cut_by_kernel,
     detached,
+    graph_cuts,
     offered,
     second_pairs,
     wrong_block,
 )
-from gradverify.verifier.checks.settled_by_composite import settled_second_order
 from gradverify.verifier.checks.subject import Sample, first_line
-from gradverify.verifier.checks.unknown import why_unknown
-from gradverify.verifier.checks.wording import is_finite
-from gradverify.verifier.collect.extensions import compiled_calls
+from gradverify.verifier.checks.wording import is_finite, number, why_unknown
+from gradverify.verifier.collect.discover import compiled_calls
 from gradverify.verifier.engine import run_every_node
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import launches
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.jacobian import KnownColumns
-from gradverify.verifier.numerics.problem import Graph, VjpProblem
+from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.problem import Graph, Layout, VjpProblem
 from gradverify.verifier.numerics.proof import Certificate, certify
-from gradverify.verifier.numerics.round_off import gradient_noise
+from gradverify.verifier.numerics.round_off import gradient_noise, gradient_spread
+from gradverify.verifier.numerics.tolerance import KNOWN, SAFETY, Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
+
+MOST_INPUTS = 4
+"""So many inputs require grad alone."""
+
+HINT = (
+    "With all inputs it is right. Is something detached, or left out, where ctx.needs_input_grad says that "
+    "another input needs no gradient?"
+)
+
+
+def wrong_alone(sample: Sample, second: VjpProblem, known: Collection[int]) -> Finding | None:
+    """The first input whose second derivative is another one where it alone requires grad.
+
+    `second` is verified with all inputs, for the gradients of `known` (positions); grad_output requires grad
+    with either. Where the gradient itself is another one alone, GV406 says it.
+    """
+    differentiable = [k for k, a in enumerate(sample.arguments) if a.differentiable]
+    free = all(sample.arguments[k].step is None and not sample.arguments[k].holds for k in differentiable)
+    if len(differentiable) < 2 or not free:
+        return None
+    for number_of, place in enumerate(differentiable[:MOST_INPUTS]):
+        found = _alone(sample, second, number_of, place) if number_of in known else None
+        if found is not None:
+            return found
+    return None
+
+
+def _alone(sample: Sample, second: VjpProblem, number_of: int, place: int) -> Finding | None:
+    arguments = tuple(
+        replace(a, differentiable=a.differentiable and k == place) for k, a in enumerate(sample.arguments)
+    )
+    alone = VjpProblem(replace(sample.problem, arguments=arguments), second.cotangents)
+    layout = Layout.of(alone.primals)
+    name = sample.problem.input_names[number_of]
+    primal = sample.problem.primals[number_of]
+    weights = Layout.of([primal]).unflatten(
+        random_signs(Layout.of([primal]).size, sample.case.seed + 401 + number_of)
+    )
+    given = [None if k != number_of else weights[0] for k in range(len(sample.problem.primals))]
+    usual, got = second.pull_back(second.primals, given), alone.pull_back(alone.primals, weights)
+    if isinstance(usual, Raised):
+        return None
+    if isinstance(got, Raised):
+        if got.error.deliberate or not _has_same_gradient(second, alone, number_of):
+            return None
+        said = f"the double backward raises {got.error.type} where only `{name}` requires grad"
+        message = f"{said}: {first_line(got.error.message)}"
+        return sample.finding("GV202", message, hint=HINT, input=name, raised=got.error)
+    of_usual = (usual.value[number_of], *usual.value[len(sample.problem.primals) :])
+    wanted, found = layout.flatten(of_usual), layout.flatten(got.value)
+    wrong = _is_off(sample, alone, weights, found, wanted, layout)
+    if not wrong.any() or not _has_same_gradient(second, alone, number_of):
+        return None
+    off = (found - wanted).abs().nan_to_num(torch.inf)
+    worst = int(torch.where(wrong, off, -1.0).argmax())
+    by = alone.input_names[layout.block_of(worst)]
+    entry = indexed(by, layout.blocks[layout.block_of(worst)].index(worst))
+    return sample.finding(
+        "GV202",
+        f"where only `{name}` requires grad, the second derivative of its gradient by `{entry}` is "
+        f"{number(found[worst].item())}, not {number(wanted[worst].item())} as with all inputs",
+        hint=HINT,
+        input=by,
+        output=number_of,
+    )
+
+
+def _has_same_gradient(second: VjpProblem, alone: VjpProblem, number_of: int) -> bool:
+    """Whether the first derivative by an input is the same where that input alone requires grad."""
+    usual = second.first_order.pull_back(second.first_order.primals, second.cotangents)
+    got = alone.first_order.pull_back(alone.first_order.primals, alone.cotangents)
+    if isinstance(usual, Raised) or isinstance(got, Raised):
+        return False
+    one, other = usual.value[number_of], got.value[0]
+    if one is None or other is None:
+        return False
+    layout = Layout.of(alone.first_order.primals)
+    return torch.allclose(layout.flatten([one]), layout.flatten([other]), equal_nan=True)
+
+
+def _is_off(
+    sample: Sample,
+    alone: VjpProblem,
+    weights: tuple[Tensor, ...],
+    found: Tensor,
+    wanted: Tensor,
+    layout: Layout,
+) -> Tensor:
+    """Entries (bool) that differ by more than the tolerance, and than rounding moves them."""
+    if torch.equal(found, wanted) or not wanted.isfinite().all():
+        return torch.zeros_like(wanted, dtype=torch.bool)
+    settings = sample.subject.settings
+    allowed = Tolerance(settings.rtol, settings.atol).allowed(wanted[None], layout)[0]
+    wrong = ~((found - wanted).abs() <= allowed)
+    if wrong.any():
+        noise = SAFETY * gradient_spread(alone, weights, wanted)
+        allowed = allowed + noise.clamp_max(KNOWN * wanted.abs().max().item())
+        wrong = ~((found - wanted).abs() <= allowed)
+    return wrong
+
 
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "AssertionError"}

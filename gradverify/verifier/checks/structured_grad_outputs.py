@@ -19,17 +19,16 @@ from torch import Tensor
 
 from gradverify.model import Finding, Point, RaisedError
 from gradverify.verifier.checks.grad_output import LINEAR, MOST_ROUNDINGS, roundings
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.numerics.compare import SINGLE
-from gradverify.verifier.numerics.flat import Block, Layout
-from gradverify.verifier.numerics.operations import short_format
-from gradverify.verifier.numerics.problem import VjpProblem
+from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.problem import Block, Layout, VjpProblem
 from gradverify.verifier.numerics.round_off import gradient_noise
 from gradverify.verifier.numerics.tolerance import EPSILON, KNOWN, SAFETY
+from gradverify.verifier.numerics.tracing import short_format
 
 DIGITS = 128.0
 """Random grad_outputs are multiples of 1 / 128, so that sums with the others are exact in float32."""

@@ -3,6 +3,11 @@
 No spec says that such values are valid, so an exception, a value that is not finite and everything that
 could not be measured is silence. A confirmed difference from a derivative that exists is a mistake wherever
 it shows.
+
+First order at sizes that are not listed: those that symbolic shapes leave open, and invented 0 and 1.
+
+Forward may refuse them: that is a note. What it accepts, backward must differentiate; at a size that is
+invented against a list, what is wrong is a warning.
 """
 
 from __future__ import annotations
@@ -12,25 +17,29 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Engine, Finding, Outcome, Point, RaisedError, Severity, tensors_of
-from gradverify.verifier.checks.first_order import seen_from_afar, where_differentiable
+from gradverify.model import Case, Engine, Finding, Outcome, Point, RaisedError, Severity, tensors_of
+from gradverify.verifier.checks.contract import contract
+from gradverify.verifier.checks.first_order import (
+    backward_raised,
+    refused_empty,
+    seen_from_afar,
+    where_differentiable,
+)
 from gradverify.verifier.checks.float32_inside import single_precision_outputs
-from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.precision.alone import judged_alone
 from gradverify.verifier.checks.precision.truth import exact_problem
-from gradverify.verifier.checks.random_signs import random_signs
-from gradverify.verifier.checks.result import CheckResult, outcome_of
-from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import blocks
+from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
+from gradverify.verifier.checks.subject import NoSample, Sample, first_line
+from gradverify.verifier.checks.wording import blocks, describe_block
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
-from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.column_compression import Columns
 from gradverify.verifier.numerics.compare import VAGUE, Comparison, compare
-from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
+from gradverify.verifier.numerics.jacobian import NumericalJacobian, analytical_jacobian, natural_slope
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
-from gradverify.verifier.numerics.noise import typical_values
+from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.proof import certify
+from gradverify.verifier.numerics.sampling import typical_values
 from gradverify.verifier.numerics.tolerance import EPSILON, Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 
@@ -257,3 +266,71 @@ def _beside(rough: Tensor) -> Tensor:
     along the others.
     """
     return rough.sum(dim=1, keepdim=True) - rough.long() > 0
+
+
+RETURNED = frozenset({"GV103", "GV105"})
+"""Codes on what backward returned that hang on no value."""
+
+
+def at_unlisted(sample: Sample | NoSample, *, open_sized: bool) -> AtUndeclared:
+    """Judge one typical draw. `open_sized`: symbolic shapes say that any size is valid, none is listed."""
+    if isinstance(sample, NoSample):
+        raises = [f for f in sample.findings if f.code in {"GV002", "GV412"}]
+        return _refused([_refusal(f) for f in raises])
+    if _without_values(sample):
+        said = f"forward gives no finite value at {sample.case.id}, which no spec lists"
+        return _refused([sample.finding("GV412", said, severity=Severity.NOTE)])
+    empty = refused_empty(sample)
+    found = AtUndeclared(empty.result, judged=True) if empty is not None else at_undeclared(sample)
+    returned = contract(sample, FirstOrder(found.result)).findings
+    irregular = [f for f in returned if f.code in RETURNED and f.severity is Severity.ERROR]
+    replaced = {f.input for f in irregular}
+    findings = [*irregular, *(f for f in found.result.findings if f.input not in replaced or f.input is None)]
+    if found.raised is not None and not irregular:
+        findings.append(_raised(sample, found.raised))
+    reported = tuple(_reported_unlisted(f, sample.case, open_sized=open_sized) for f in findings)
+    return AtUndeclared(CheckResult(reported, outcome_of(reported)), found.judged or bool(reported))
+
+
+def _without_values(sample: Sample) -> bool:
+    """Whether all that forward returns is NaN or infinite: it says no less than an exception does."""
+    values = sample.problem.evaluate(sample.problem.primals)
+    if isinstance(values, Raised):
+        return False
+    flat = sample.problem.outputs.flatten(values.value)
+    return bool(flat.numel()) and not flat.isfinite().any()
+
+
+def _refused(findings: list[Finding]) -> AtUndeclared:
+    return AtUndeclared(CheckResult(tuple(findings), Outcome.NOT_RUN), judged=False)
+
+
+def _refusal(finding: Finding) -> Finding:
+    raised = finding.raised
+    where = finding.case.id if finding.case is not None else ""
+    said = f"{raised.type}: {first_line(raised.message)}" if raised is not None else finding.message
+    message = f"forward refuses {where}, which no spec lists: {said}"
+    return replace(finding, code="GV412", severity=Severity.NOTE, message=message, hint="")
+
+
+def _raised(sample: Sample, error: RaisedError) -> Finding:
+    finding = backward_raised(sample, error)
+    return replace(finding, severity=Severity.NOTE) if error.deliberate else finding
+
+
+def _reported_unlisted(finding: Finding, case: Case, *, open_sized: bool) -> Finding:
+    """The finding, with what it has to do with sizes."""
+    if finding.severity is not Severity.ERROR or not open_sized:
+        severity = Severity.NOTE if finding.severity is Severity.NOTE else Severity.WARNING
+        return replace(
+            finding,
+            code="GV412",
+            severity=severity,
+            message=f"at {case.id}, which no spec lists, {finding.message}",
+            hint="If such sizes are valid, list them under `sizes:`; then this is an error.",
+        )
+    hint = (
+        f"In the cases before it is right, at {case.id} it is not. If that is not valid, list the valid "
+        "sizes under `sizes:`, or the valid combinations of options under `cases:`."
+    )
+    return replace(finding, hint=f"{finding.hint} {hint}".strip())

@@ -1,15 +1,31 @@
-"""Turning matrices into what a person reads: entries, a small map, and sentences."""
+"""Turning matrices into what a person reads: entries, a small map, and sentences.
+
+Findings on inferred inputs as inconclusive ones, each with its reason.
+
+What of a derivative could not be judged and why, in words: each reason has another remedy (GV109).
+
+What to say about one (output, input) block of the Jacobian: GV101, GV107, GV108, GV110.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Entries, Entry, JacobianMap, indexed
-from gradverify.verifier.numerics.flat import Block, Layout
+from gradverify.model import Entries, Entry, Finding, JacobianMap, Severity, indexed
+from gradverify.model.points import is_declared
+from gradverify.rules import Family, rule
+from gradverify.verifier.checks.result import NO_VALUE, OTHER_VALUES, ROUNDED_AWAY, Uncovered
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.numerics.compare import Comparison
+from gradverify.verifier.numerics.jacobian import KINK_STEPS, LARGEST_NOISE
+from gradverify.verifier.numerics.problem import Block, Layout, Problem
+from gradverify.verifier.numerics.sampling import Sampler, typical_values
+from gradverify.verifier.numerics.verdict import Judged
 
 WORST_ENTRIES = 5
 """Entries kept of a comparison."""
@@ -148,3 +164,360 @@ def listed_names(names: Sequence[str]) -> str:
     """`x`, `x` and `y`, `x`, `y` and `z`: in backticks."""
     quoted = [f"`{name}`" for name in names]
     return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
+
+
+MOST_NAMED = 3
+"""Guesses that one sentence names."""
+
+IF_VALID = "If such inputs are valid, this is a mistake: confirm them in the spec `gradverify init` drafts."
+
+_SPEC = "Write a spec with valid inputs (domain, range) and run again."
+
+
+def invented(finding: Finding, invented: Sequence[str], hint: str = IF_VALID) -> Finding:
+    """The finding on inputs of which something was guessed."""
+    named = list(invented)
+    if len(named) > MOST_NAMED:  # `gradverify init` writes them all
+        named = [*named[: MOST_NAMED - 1], f"{len(named) - MOST_NAMED + 1} others"]
+    what = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+    said = f"inputs inferred: {finding.message}; but gradverify guessed {what}"
+    return _inconclusive(finding, said, hint)
+
+
+def undeclared(finding: Finding, why: str, declared: str) -> Finding:
+    """The finding at values that a spec neither declares nor excludes; `declared` is what excludes them."""
+    said = f"at values that the spec does not declare, {finding.message}; but {why}, so they may not be valid"
+    return _inconclusive(finding, said, declare(declared))
+
+
+def declare(what: str) -> str:
+    """How a spec tells a domain from a mistake."""
+    return (
+        f"If such values are not valid, say so in a spec: {what}. If they are, this is a mistake: declare "
+        "them, and it fails."
+    )
+
+
+def joined(signs: Sequence[str]) -> str:
+    """`that ... (one sign; another)` of several `that ... (a sign)`."""
+    first, *others = signs
+    more = "".join(f"; {one.partition('(')[2].removesuffix(')')}" for one in others)
+    return f"{first.removesuffix(')')}{more})" if others else first
+
+
+def deliberate(finding: Finding, meant: str) -> Finding:
+    """The finding where the source or the numbers say that no derivative is meant."""
+    hint = (
+        "If it is meant, say so in a spec: `surrogate: {reason: ...}`, or `surrogate:` with a composite "
+        "whose gradient it is; else this is a mistake."
+    )
+    said = f"inputs inferred: {finding.message}; but gradverify guessed {meant}"
+    return replace(_inconclusive(finding, said, hint), cause="looks-surrogate")
+
+
+def refused(finding: Finding) -> Finding:
+    """The finding of an exception that backward raises on purpose."""
+    said = "forward took them, but they may not be what is meant"
+    hint = "Write a spec with valid inputs (shapes, domain, range) and run again."
+    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", hint)
+
+
+def unsteady(finding: Finding) -> Finding:
+    """The finding where forward may have no derivative."""
+    said = "but it differs at inputs next to these, so forward may have no derivative there (an "
+    said += "iteration that does not converge, a pole)"
+    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", _SPEC)
+
+
+def doubted(finding: Finding, declared: str) -> Finding:
+    """The finding that is not there at inputs of another kind, which a spec declares as `declared`."""
+    said = "but not at inputs of another kind, so these may not be valid"
+    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", declare(declared))
+
+
+def _inconclusive(finding: Finding, message: str, hint: str) -> Finding:
+    severity = rule("GV109").severity
+    suspected = finding.code
+    return replace(finding, code="GV109", suspected=suspected, severity=severity, message=message, hint=hint)
+
+
+STAYS = 0.25
+"""Of two steps, one 64 times smaller: where the change of f shrinks to no less than this share it does not
+depend on the step. A jump and rounding stay, the root of the step shrinks to an eighth."""
+
+GROWS = 2.0
+"""A slope that is so many times larger at the smaller step has no limit there."""
+
+LOW_PRECISION = (
+    "Let forward compute in the dtype it is given, or name a composite of plain torch operations as "
+    "`reference:`: the target is then judged in its own precision."
+)
+
+
+def uncovered_part(problem: Problem, judged: Judged, output: Block, source: Block) -> Uncovered | None:
+    """What of one (output, input) block of a first-order Jacobian could not be judged; None where all was."""
+    comparison, measured = judged.comparison, judged.measured
+    covered, kinks = part(comparison.covered, output, source), part(comparison.kinks, output, source)
+    wrong = part(comparison.wrong | comparison.nonfinite, output, source)
+    rounded_away = part(comparison.not_judged, output, source)
+    mask = ~covered & ~wrong & ~kinks & ~rounded_away
+    if not part(comparison.telling, output, source).any() and not wrong.any():
+        mask |= kinks | rounded_away
+    if not mask.any():
+        return None
+    if rounded_away[mask].all():
+        return Uncovered(mask, ROUNDED_AWAY)
+    error = part(measured.error, output, source)[mask]
+    if (~measured.centre.isfinite())[output.start : output.stop][mask.any(dim=1)].all():
+        # Nothing jumps: there is no value at all, as of a deviation over one element.
+        return Uncovered(mask, "forward itself is not finite at these inputs", NO_VALUE)
+    if not error.isfinite().all():
+        places = torch.zeros_like(comparison.covered)
+        part(places, output, source)[mask] = True
+        return Uncovered(mask, *why_unknown(problem, judged, places))
+    difference = (comparison.analytical - comparison.numerical).abs()
+    if part(comparison.kinks, output, source)[mask].all():
+        reason = "these inputs lie on a kink of forward"
+    elif part(difference > comparison.bound, output, source)[mask].any():
+        reason = "a measured difference did not recur: forward is noisy"
+    else:
+        reason = (
+            f"the numerical derivative is known to ±{number(error.max().item())} only: forward is noisy "
+            "(float32 inside, or large numbers that cancel)"
+        )
+    return Uncovered(mask, reason)
+
+
+def why_unknown(problem: Problem, judged: Judged, places: Tensor, what: str = "forward") -> tuple[str, str]:
+    """The reason, and what to try, where the error of a derivative is infinite (`places`: bool, M × N).
+
+    `what` is the map that is differentiated. 12 evaluations, in the first of the places' columns.
+    """
+    measured = judged.measured
+    places = places & measured.error.isinf()
+    if judged.inputs.size != Layout.of(problem.primals).size or not places.any():
+        return f"{what} jumps or is not finite around these inputs", OTHER_VALUES
+    column = int(places.any(dim=0).nonzero()[0])
+    sampler = Sampler(problem, measured.centre)
+    coarse, fine = (sampler.sample([column], step * sampler.scales[[column]]) for step in KINK_STEPS)
+    rows = places[:, column]
+    if not (coarse.truncation.isfinite() & fine.truncation.isfinite())[0][rows].all():
+        return f"{what} raises or is not finite next to these inputs", NO_VALUE
+    changes = [torch.maximum(s.left.abs(), s.right.abs())[0] * s.step.abs().max() for s in (coarse, fine)]
+    row = int(torch.where(rows, changes[1], -1.0).argmax())
+    before, after = changes[0][row].item(), changes[1][row].item()
+    size = typical_values(measured.centre, problem.outputs)[row].item()
+    if after >= STAYS * before and after > 0:
+        share = after / size if size else 1.0
+        if share <= LARGEST_NOISE:
+            said = (
+                f"rounding inside {what} moves its values by {number(share)} of themselves, where float64 "
+                "rounds to 2.2e-16: it computes in lower precision, or large numbers cancel"
+            )
+            return said, LOW_PRECISION
+        sides = sorted([abs(fine.left[0, row].item()), abs(fine.right[0, row].item())])
+        if not STAYS * sides[1] < sides[0] < (1 - STAYS) * sides[1]:
+            return f"{what} jumps by {number(after)} next to these inputs", OTHER_VALUES
+    if after * KINK_STEPS[0] > GROWS * before * KINK_STEPS[1]:
+        return f"{what} is too steep here: its slope grows without limit as the step shrinks", OTHER_VALUES
+    return f"{what} changes too fast here for a numerical derivative (it oscillates)", OTHER_VALUES
+
+
+def family_of(name: str) -> Family:
+    """The family whose outcome an uncovered pair decides, by how the pair is called."""
+    if name.startswith("second order"):
+        return Family.GRADGRADCHECK
+    return Family.REFERENCE if name == "reference" else Family.GRADCHECK
+
+
+def not_verified(sample: Sample, position: int, name: str, unknown: Uncovered) -> Finding:
+    """What of one (output, input) pair could not be judged, and why."""
+    count, total, reason = int(unknown.mask.sum()), unknown.mask.numel(), unknown.reason
+    if name == "reference":
+        return sample.finding("GV109", f"not compared with the reference: {reason}", output=position)
+    of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
+    if name.startswith("second order"):
+        what, source = "the second derivative", name.removeprefix("second order").removeprefix(", ")
+    else:
+        what, source = f"the gradient{of_output}", name
+    by = f" with respect to `{source}`" if source else ""
+    share = f" at {count} of {total} entries" if count < total else ""
+    return sample.finding(
+        "GV109",
+        f"{what}{by} could not be verified{share}: {reason}",
+        hint=unknown.hint,
+        output=position,
+        input=source or None,
+    )
+
+
+KEEP_THE_DTYPE = (
+    "Something in backward computes in float32 (`.float()`, torch.empty without dtype, a float32 constant): "
+    "keep the dtype of grad_output."
+)
+
+WITHIN_TOLERANCE = (
+    "A truncated constant or a lower precision inside backward; within the tolerance, so no failure."
+)
+
+NOT_FINITE = (
+    "Look for 0/0, log(0) or sqrt(0) in backward at these inputs; mask with torch.where on the "
+    "denominator, not on the result."
+)
+
+FEWEST_FINITE = 3
+"""Entries on the other side that a condition on the values must tell apart."""
+
+TINY = torch.finfo(torch.float64).tiny
+"""The least by which anything is divided."""
+
+NEARLY = 1e-4
+"""Relative error of a value that is right but for a lower precision inside."""
+
+
+def describe_block(
+    sample: Sample, comparison: Comparison, position: int, output: Block, name: str, source: Block
+) -> Finding | None:
+    """The one finding that says best what is wrong with a block; None where nothing is."""
+    masks = (comparison.nonfinite, comparison.wrong, comparison.imprecise)
+    nonfinite, wrong, imprecise = (part(m, output, source) for m in masks)
+    marked = next((mask for mask in (nonfinite, wrong, imprecise) if mask.any()), None)
+    if marked is None:
+        return None
+    several = sample.outputs_returned > 1
+    label = f"y{position}" if several else "y"
+    gradient = f"the gradient{f' of output {position}' if several else ''} with respect to `{name}`"
+    finding, entries = _located(sample, comparison, (position, name), output, source, marked)
+    worst, how_many = entries.worst[0], count_of(entries.wrong, entries.checked)
+    place = f"d {indexed(label, worst.output)} / d {indexed(name, worst.input or ())}"
+    derivative = f"{place} is {number(worst.expected)}"
+    if nonfinite.any():
+        at_kink = part(comparison.kinks, output, source)[nonfinite].any()
+        has = "has finite slopes on either side" if at_kink else f"has a finite derivative: {derivative}"
+        where = where_nonfinite(sample, name, nonfinite)
+        said = f"{gradient} is NaN or infinite at {how_many}, where forward {has}"
+        hint, cause = f"{where} {NOT_FINITE}".strip(), "branch" if where else ""
+        return replace(finding, code="GV108", message=said, hint=hint, cause=cause)
+    analytical, numerical = (part(m, output, source) for m in (comparison.analytical, comparison.numerical))
+    whole = output.chosen is None and is_declared(sample.point, sample.draw)
+    if wrong.any() and not analytical.any() and whole:
+        return _missing(sample, finding, f" through output {position}" if several else "", derivative)
+    is_short = is_float32(analytical, numerical, part(comparison.bound, output, source))
+    if (is_short and _near(analytical, numerical)[marked].all()) or not wrong.any():
+        return _imprecise(finding, gradient, (analytical, numerical), marked, is_short=bool(is_short))
+    said = f"{gradient} is wrong at {how_many} of the Jacobian, by up to {largest_difference(entries)}"
+    if output.chosen is not None:
+        said += "; its Jacobian is large, these are the entries that probes led to"
+    return replace(finding, message=said)
+
+
+def _located(
+    sample: Sample,
+    comparison: Comparison,
+    names: tuple[int, str],
+    output: Block,
+    source: Block,
+    marked: Tensor,
+) -> tuple[Finding, Entries]:
+    """A finding on the marked entries of a block, without a message; `names` are those of its sides."""
+    position, name = names
+    compared = (comparison.analytical, comparison.numerical, comparison.bound, comparison.kinks)
+    analytical, numerical, bound, kinks = (part(m, output, source) for m in compared)
+    entries = entries_of(analytical, numerical, bound, marked, output, source)
+    largest = (analytical - numerical).abs()[marked].max() / bound[marked].max().clamp_min(TINY)
+    judged = bound.isfinite() & ~kinks
+    labels = (f"y{position}" if sample.outputs_returned > 1 else "y", name)
+    finding = sample.finding(
+        "GV101",
+        "",
+        output=position,
+        input=name,
+        entries=entries,
+        map=map_of((analytical, numerical), marked, judged, output, source, labels),
+        badness=largest.nan_to_num(torch.finfo(torch.float64).max).item(),
+    )
+    return finding, entries
+
+
+def _imprecise(
+    finding: Finding, gradient: str, pair: tuple[Tensor, Tensor], marked: Tensor, *, is_short: bool
+) -> Finding:
+    """GV110: an error where the gradient has float32's digits, else a warning."""
+    entries = finding.entries
+    assert entries is not None  # noqa: S101 - `_located` gave it some
+    if is_short and _near(*pair)[marked].all():
+        worst = entries.worst[0]
+        off = number(abs(worst.actual - worst.expected) / max(abs(worst.expected), TINY))
+        said = f"{gradient} has float32 precision only: off by {off} of its value"
+        made = replace(finding, code="GV110", message=said, hint=KEEP_THE_DTYPE)
+        return replace(made, severity=Severity.ERROR, cause="float32-inside")
+    off = number(((pair[0] - pair[1]).abs() / pair[1].abs().clamp_min(TINY))[marked].max().item())
+    places = count_of(entries.wrong, entries.checked)
+    said = f"{gradient} is slightly off at {places}: by up to {off} of its value, more than rounding explains"
+    made = replace(finding, code="GV110", message=said, hint=WITHIN_TOLERANCE)
+    return replace(made, severity=Severity.WARNING)
+
+
+def is_float32(values: Tensor, expected: Tensor, bound: Tensor | None = None) -> bool:
+    """Whether values carry float32 precision only.
+
+    Each survives a cast to it and is near what was expected, which does not survive one. `bound` is how far
+    what was expected may be off: a measured 1 may be anything near 1.
+    """
+    same = values.to(torch.float32).to(torch.float64) == values
+    lost = (expected.to(torch.float32).to(torch.float64) - expected).abs()
+    informative = (values != 0) & (lost > (torch.zeros_like(lost) if bound is None else bound))
+    return int(informative.sum()) >= 4 and bool((same & _near(values, expected))[informative].all())
+
+
+def _near(values: Tensor, expected: Tensor) -> Tensor:
+    return (values - expected).abs() <= NEARLY * expected.abs()
+
+
+def _missing(sample: Sample, finding: Finding, through_output: str, derivative: str) -> Finding:
+    reader, name = sample.subject.reader, finding.input or ""
+    is_none = reader is not None and reader.returned_none.get(sample.position_of(name), False)
+    what = "backward returns None for" if is_none else "the gradient is zero everywhere for"
+    return replace(
+        finding,
+        code="GV107",
+        message=f"{what} `{name}`{through_output}, but the function depends on it: {derivative}",
+        hint=f"Return the gradient of `{name}`. If none is intended, say so in the spec: "
+        f"`{name}: {{..., requires_grad: false}}`.",
+    )
+
+
+def rounded(sample: Sample, name: str) -> Finding:
+    """GV110 for a gradient that is rounded to float32 though the Jacobian's entries do not show it."""
+    return sample.finding(
+        "GV110",
+        f"the gradient with respect to `{name}` has float32 precision only: it is rounded for every "
+        "grad_output that needs more digits",
+        severity=Severity.ERROR,
+        cause="float32-inside",
+        hint=KEEP_THE_DTYPE,
+        input=name,
+    )
+
+
+def where_nonfinite(sample: Sample, name: str, nonfinite: Tensor) -> str:
+    """Which values of the input the columns that are not finite have, and no other: one value, or all large.
+
+    `nonfinite` is the block's mask, m × n. Empty where no such condition tells them apart.
+    """
+    place = sample.problem.input_names.index(name)
+    block = sample.inputs.blocks[place]
+    columns = nonfinite.any(dim=0)
+    values = sample.problem.primals[place].detach().reshape(-1)
+    if block.is_complex or block.chosen is not None or values.numel() != columns.numel():
+        return ""
+    bad, good = values[columns].to("cpu", torch.float64), values[~columns].to("cpu", torch.float64)
+    if good.numel() < FEWEST_FINITE:
+        return ""
+    if bool((bad == bad[0]).all()) and not bool((good == bad[0]).any()):
+        return f"It is NaN or infinite exactly where `{name}` is {number(bad[0].item())}."
+    low, high = good.abs().max().item(), bad.abs().min().item()
+    if bad.numel() >= FEWEST_FINITE and high > low:
+        large, small = number(high), number(low)
+        return f"It is NaN or infinite where |{name}| is at least {large}, and finite up to {small}."
+    return ""

@@ -1,26 +1,259 @@
-"""What in a module has a backward: `torch.autograd.Function` subclasses, and operators that it registers."""
+"""What in a module has a backward: `torch.autograd.Function` subclasses, and operators that it registers.
+
+The line on which a class or a function is defined, from one parse of its file.
+
+Which functions of compiled extensions a target calls: kernels whose source cannot be read.
+
+Functions of a module that no name of it leads to: made by a factory, defined in a function.
+
+Another function in the place of a target's own backward, for a while.
+"""
 
 from __future__ import annotations
 
+import ast
 import inspect
-from collections.abc import Callable, Iterator
-from types import MethodType, ModuleType
+import linecache
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.autograd import Function
+from torch.autograd.function import BackwardCFunction
 
 from gradverify.model import Parameter, PassedOver, Target, TargetKind
-from gradverify.verifier.collect.extensions import compiled_calls
-from gradverify.verifier.collect.lines import line_of
+from gradverify.source import definitions_behind, dotted, functions_of, tree_of
 from gradverify.verifier.collect.operators import (
+    Operator,
     defaults_of_schema,
+    line_of_operator,
     operator_of,
     overloads_of,
     parameters_of_schema,
+    registered_operators,
 )
-from gradverify.verifier.collect.registered import line_of_operator, registered_operators
-from gradverify.verifier.collect.unreached import unreached
+
+
+def line_of(value: Any) -> int:  # noqa: ANN401
+    """Line of the definition, decorators included; 1 where it cannot be known.
+
+    `inspect` parses the whole file again for every class it is asked about: 1.2 s for 45 Functions.
+    """
+    try:
+        defined = inspect.unwrap(value) if callable(value) else value
+        if isinstance(defined, type):
+            return _line_of_class(defined)
+        return inspect.getsourcelines(defined)[1]
+    except (OSError, TypeError, ValueError, SyntaxError):
+        return 1
+
+
+def source_of_class(defined: type) -> str:
+    """The text of its class statement, decorators included.
+
+    Raises as `inspect.getsource` does.
+    """
+    file, span = _span_of_class(defined)
+    if span is None:
+        return inspect.getsource(defined)
+    return "".join(linecache.getlines(file)[span[0] - 1 : span[1]])
+
+
+def _line_of_class(defined: type) -> int:
+    _, span = _span_of_class(defined)
+    return inspect.getsourcelines(defined)[1] if span is None else span[0]
+
+
+def _span_of_class(defined: type) -> tuple[str, tuple[int, int] | None]:
+    """File, first and last line; of several with one name, of that which holds its own methods."""
+    module = sys.modules.get(defined.__module__)
+    file = inspect.getsourcefile(module or defined) or ""
+    spans = _classes_of("".join(linecache.getlines(file))).get(defined.__qualname__, ())
+    own = {code.co_firstlineno for code in _codes_of(defined) if code.co_filename == file}
+    holding = [span for span in spans if any(span[0] <= line <= span[1] for line in own)]
+    return file, next(iter((*holding, *spans[-1:])), None)
+
+
+def _codes_of(defined: type) -> Iterator[CodeType]:
+    for member in vars(defined).values():
+        code = getattr(getattr(member, "__func__", member), "__code__", None)
+        if isinstance(code, CodeType):
+            yield code
+
+
+@lru_cache(maxsize=8)
+def _classes_of(source: str) -> dict[str, tuple[tuple[int, int], ...]]:
+    """First and last lines of every class statement, by qualified name, in source order."""
+    found: dict[str, tuple[tuple[int, int], ...]] = {}
+    for name, node in classes_within(ast.parse(source).body):
+        first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+        found[name] = (*found.get(name, ()), (first, node.end_lineno or node.lineno))
+    return found
+
+
+def classes_within(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.ClassDef]]:
+    """Every class statement with its qualified name, in source order."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield prefix + node.name, node
+            yield from classes_within(node.body, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from classes_within(node.body, f"{prefix}{node.name}.<locals>.")
+        else:
+            yield from classes_within(
+                [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)], prefix
+            )
+            for handler in getattr(node, "handlers", ()):
+                yield from classes_within(handler.body, prefix)
+
+
+_WELL_KNOWN = {*sys.stdlib_module_names, "numpy", "torch"}
+"""Packages whose compiled functions are no kernels of an author's own."""
+
+_OF_TORCH = ("aten", "prim")
+"""Namespaces of torch's own operators: `aten::add` is shown as `aten.add`."""
+
+
+def compiled_calls(methods: Iterable[Callable[..., Any]]) -> tuple[str, ...]:
+    """Names of the compiled functions that methods and their helpers call, in order."""
+    return tuple(dict.fromkeys(name for method in methods for name in _called(method)))
+
+
+def _called(method: Callable[..., Any]) -> Iterator[str]:
+    for node, known in definitions_behind(method):
+        for call in ast.walk(node):
+            name = dotted(call.func, {}) if isinstance(call, ast.Call) else ""
+            if name and _is_compiled(_found(name, known)):
+                yield name
+
+
+def _found(name: str, known: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever it names
+    first, *rest = name.split(".")
+    value = known.get(first)
+    for part in rest:
+        value = getattr(value, part, None)
+    return value
+
+
+def _is_compiled(value: Any) -> bool:  # noqa: ANN401
+    """Whether it is of an extension, and autograd sees nothing of what it does."""
+    if isinstance(value, OpOverload | OpOverloadPacket):
+        operator = operator_of(value)
+        foreign = operator is not None and operator.definition is None and not operator.is_differentiable
+        return foreign and not str(value).startswith(_OF_TORCH)
+    package = str(getattr(value, "__module__", None) or "torch").partition(".")[0]
+    return isinstance(value, BuiltinFunctionType) and package not in _WELL_KNOWN
+
+
+IN_A_FUNCTION = ".<locals>."
+"""Stands in the qualified name of what is defined while a function runs (Python's own word)."""
+
+
+def unreached(module: ModuleType, shown_path: str, reached: set[str]) -> tuple[Target, ...]:
+    """The Functions that have a backward and are not among `reached` (qualified names), in source order.
+
+    Those that exist already are found among the subclasses of `Function`, the others in the source.
+    """
+    lines = dict(_in_source(module))
+    lines |= {c.__qualname__: line_of(c) for c in _alive(Function, module)}
+    return tuple(
+        Target(name, name, TargetKind.FUNCTION, shown_path, line, unreached=True)
+        for name, line in sorted(lines.items(), key=lambda pair: pair[::-1])
+        if name not in reached
+    )
+
+
+def applied_functions(outputs: tuple[Tensor, ...]) -> set[tuple[str, str]]:
+    """(file, qualified name) of the Functions in the autograd graph behind some tensors."""
+    nodes: list[Any] = [t.grad_fn for t in outputs]
+    seen: set[Any] = set()
+    found: set[type] = set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, BackwardCFunction):
+            found.add(type(node)._forward_cls)  # type: ignore[attr-defined]  # noqa: SLF001 - its only name
+        nodes += [following for following, _ in node.next_functions]
+    return {(_file_of(c), c.__qualname__) for c in found}
+
+
+def _file_of(value: type) -> str:
+    return getattr(sys.modules.get(value.__module__), "__file__", None) or ""
+
+
+def _alive(base: type[Function], module: ModuleType) -> Iterator[type[Function]]:
+    """The Functions with a backward that methods of a module's own make up, whatever holds them."""
+    for value in base.__subclasses__():
+        yield from _alive(value, module)
+        has_both = value.forward is not Function.forward and (
+            value.backward is not Function.backward or value.vjp is not Function.vjp
+        )
+        if has_both and value.__module__ == module.__name__ and any(_is_of(m, module) for m in _own(value)):
+            yield value
+
+
+def _own(value: type) -> Iterator[Any]:
+    return (getattr(member, "__func__", member) for member in vars(value).values())
+
+
+def _is_of(member: Any, module: ModuleType) -> bool:  # noqa: ANN401 - whatever a class holds
+    """Whether it is a function of this very module: one of its name may have been loaded before."""
+    return isinstance(member, FunctionType) and member.__globals__ is vars(module)
+
+
+def _in_source(module: ModuleType) -> Iterator[tuple[str, int]]:
+    """Qualified name and line of the Functions with a backward that functions of a module define."""
+    try:
+        tree = tree_of(inspect.getsource(module))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return
+    whole = {id(f.node): f for f in functions_of(tree) if f.forward is not None and f.backward is not None}
+    for name, node in classes_within(tree.body):
+        if id(node) in whole and IN_A_FUNCTION in name:
+            yield name, min([node.lineno, *(d.lineno for d in node.decorator_list)])
+
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""From a backward to what is in its place."""
+
+
+@contextmanager
+def wrapped_backward(function: type[Function], wrap: Wrap) -> Iterator[Any]:
+    """Put a wrapper in place of the class's backward while the context lasts; gives what is there."""
+    name = backward_name(function)
+    own = vars(function).get(name)
+    wrapper = staticmethod(wrap(getattr(function, name)))
+    setattr(function, name, wrapper)
+    try:
+        yield wrapper
+    finally:
+        if own is None:
+            delattr(function, name)
+        else:
+            setattr(function, name, own)
+
+
+@contextmanager
+def wrapped_operator(operator: Operator, wrap: Wrap) -> Iterator[None]:
+    """The same of the backward that an operator's definition holds; torch looks it up at each call.
+
+    Raises `ValueError` for an operator whose backward is no Python function.
+    """
+    definition, original = operator.definition, operator.backward
+    if definition is None or original is None:
+        raise ValueError(f"the backward of {operator.name} cannot be replaced")
+    definition._backward_fn = wrap(original)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        definition._backward_fn = original  # noqa: SLF001
 
 
 def discover(module: ModuleType, shown_path: str) -> tuple[tuple[Target, ...], tuple[PassedOver, ...]]:
@@ -138,7 +371,7 @@ def _kind_of(value: Any) -> TargetKind:  # noqa: ANN401
 def defaults_of(value: Any) -> dict[str, Any]:  # noqa: ANN401
     """Parameters in call order, with their default or `...` for none; `*args` are left out.
 
-    Those that are passed by name alone come last: `gradverify.verifier.collect.named` calls with them.
+    Those that are passed by name alone come last: `gradverify.verifier.collect.operators` calls with them.
     """
     operator = operator_of(value)
     if operator is not None:

@@ -15,13 +15,15 @@ from gradverify.verifier.checks.kept import Build, Kept, Place
 from gradverify.verifier.checks.second_order_messages import FIRST_ORDER_ONLY
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.diagnose import DIAGNOSED, evidence, is_diagnosed
-from gradverify.verifier.diagnose.cause import Cause
-from gradverify.verifier.diagnose.confirmation import further_places
-from gradverify.verifier.diagnose.evidence import Pair
+from gradverify.verifier.diagnose.confirmation import (
+    further_places,
+    measured_point,
+    measured_second_point,
+    repairs_of,
+)
+from gradverify.verifier.diagnose.evidence import Cause, Options, Pair, in_words
 from gradverify.verifier.diagnose.ladder import diagnose, holds_at, together
-from gradverify.verifier.diagnose.measured import measured_point, measured_second_point, repairs_of
-from gradverify.verifier.diagnose.words import Options, in_words
-from gradverify.verifier.numerics.operations import is_straight, operations
+from gradverify.verifier.numerics.tracing import is_straight, operations
 
 __all__ = ["causes_of", "is_of_its_cause"]
 

@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from gradverify.verifier.diagnose.cause import Cause
 from gradverify.verifier.diagnose.edits.forward import other_derivative
 from gradverify.verifier.diagnose.edits.search import one_edit
-from gradverify.verifier.diagnose.evidence import Pair, Pairs, same_everywhere, wrong_ones
+from gradverify.verifier.diagnose.evidence import Cause, Pair, Pairs, same_everywhere, wrong_ones
 from gradverify.verifier.diagnose.hypotheses.branch import branch
 from gradverify.verifier.diagnose.hypotheses.chain import chain_factor
-from gradverify.verifier.diagnose.hypotheses.conjugate import conjugate
-from gradverify.verifier.diagnose.hypotheses.factor import constant_factor, zero
-from gradverify.verifier.diagnose.hypotheses.float32 import float32_inside
+from gradverify.verifier.diagnose.hypotheses.factor import (
+    conjugate,
+    constant_factor,
+    float32_inside,
+    not_summed,
+    region,
+    zero,
+)
 from gradverify.verifier.diagnose.hypotheses.ranks import over_ranks
-from gradverify.verifier.diagnose.hypotheses.region import not_summed, region
-from gradverify.verifier.diagnose.hypotheses.reordered import other_product, reordered
 from gradverify.verifier.diagnose.hypotheses.structure import (
     diagonal_only,
     duplicates,
+    looks_surrogate,
+    other_product,
     other_reduction_dim,
+    reordered,
+    swapped,
 )
-from gradverify.verifier.diagnose.hypotheses.surrogate import looks_surrogate
-from gradverify.verifier.diagnose.hypotheses.swapped import swapped
 
 LEAST_WRONG = 2
 """Points with wrong entries without which no hypothesis is tested: one point explains anything."""

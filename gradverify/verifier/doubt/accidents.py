@@ -11,7 +11,7 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.handed_on import asks_of_what_is_handed_on
 from gradverify.verifier.doubt.other_sizes import takes_more_dimensions
 from gradverify.verifier.doubt.written_sizes import takes_written_sizes
-from gradverify.verifier.names_bound import is_bound_nowhere
+from gradverify.verifier.raised_errors import is_bound_nowhere
 
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from gradverify.model import Doubt, Finding, Outcome, Point, Severity
 from gradverify.rules import Family
-from gradverify.verifier.checks.inconclusive import invented
 from gradverify.verifier.checks.result import NOT_REPEATED, CheckResult
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import invented
 from gradverify.verifier.doubt.accidents import hangs_on_no_guess
 from gradverify.verifier.doubt.inventions import OF_THE_COUNT, inventions_of
 from gradverify.verifier.doubt.neighbours import Neighbours

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from gradverify.model import Point
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.structured_grad_outputs import wrong_with_structure
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.neighbours import is_square, one_like
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.neighbours import with_values
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 

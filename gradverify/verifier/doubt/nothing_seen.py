@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.neighbours import mismatched, wrong_inputs
 from gradverify.verifier.doubt.other_values import at_other_numbers
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.probes import random_signs
 
 NOTHING = "no output depends on any input, so that no gradient was seen"
 """What is said of a gradient that is zero, rightly, where something was invented."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gradverify.model import Doubt, Finding, Point, TensorInput
-from gradverify.verifier.checks.inconclusive import (
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import (
     declare,
     deliberate,
     doubted,
@@ -22,7 +23,6 @@ from gradverify.verifier.checks.inconclusive import (
     undeclared,
     unsteady,
 )
-from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.accidents import is_accident
 from gradverify.verifier.doubt.complex_inputs import at_complex_inputs
 from gradverify.verifier.doubt.constants import right_for_some

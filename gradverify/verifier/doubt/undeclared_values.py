@@ -18,7 +18,6 @@ from torch import Tensor
 from gradverify.model import Finding, tensors_of
 from gradverify.source import iterates
 from gradverify.verifier.checks.jacobians import judged_jacobians
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.neighbours import (
@@ -31,6 +30,7 @@ from gradverify.verifier.doubt.neighbours import (
 )
 from gradverify.verifier.doubt.plateaus import FLAT, JUMPS, moved_by_any
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.verdict import Judged
 
 SMALL = 0.1

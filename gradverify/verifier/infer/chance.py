@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from gradverify.verifier.infer.starting import is_weight
 from gradverify.verifier.infer.state import Argument, Dim, Kind, State
 from gradverify.verifier.infer.trial import Caller, attempt
-from gradverify.verifier.inputs.structures import SQUARE
+from gradverify.verifier.inputs.tensors import SQUARE
 
 AGAIN = 0.02
 """What each further beginning costs: little beside the guesses, and beside what waits at the same cost."""

@@ -7,7 +7,7 @@ import re
 from types import ModuleType
 from typing import Any
 
-from gradverify.verifier.collect.lines import source_of_class
+from gradverify.verifier.collect.discover import source_of_class
 
 _WORDS = re.compile(
     r"straight[- _]?through|(?<![a-z])ste(?![a-z])|surrogate|pseudo[- _]?(?:gradient|derivative)"

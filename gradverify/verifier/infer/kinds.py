@@ -10,7 +10,7 @@ import torch
 
 from gradverify.verifier.infer.guesses import FACTORS
 from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State, literal
-from gradverify.verifier.inputs.stand_ins import STAND_IN
+from gradverify.verifier.inputs.arguments import STAND_IN
 
 COMPLEX = "complex128"
 

@@ -12,8 +12,7 @@ import torch
 
 from gradverify.model import Parameter, Target, TargetKind
 from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
-from gradverify.verifier.collect.named import with_keywords
-from gradverify.verifier.collect.operators import operator_of
+from gradverify.verifier.collect.operators import operator_of, with_keywords
 from gradverify.verifier.infer.call_sites import Passed, call_sites
 from gradverify.verifier.infer.evidence import gather
 from gradverify.verifier.infer.facts import Evidence, Facts
@@ -22,7 +21,7 @@ from gradverify.verifier.infer.objects import Found, objects_of
 from gradverify.verifier.infer.starting import started
 from gradverify.verifier.infer.state import Guess, Kind, Waiting
 from gradverify.verifier.infer.trial import Caller
-from gradverify.verifier.inputs.stand_ins import STAND_IN, StandIn
+from gradverify.verifier.inputs.arguments import STAND_IN, StandIn
 
 FUNCTIONS = {"torch.tanh": torch.tanh, "torch.sin": torch.sin}
 """What stands for a function of one tensor."""

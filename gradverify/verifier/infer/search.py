@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
+from gradverify.verifier.guard import lacking
 from gradverify.verifier.infer.chance import (
     begun_again,
     deepest,
@@ -23,8 +24,7 @@ from gradverify.verifier.infer.repairs import Row, refused_gradient, repairs, un
 from gradverify.verifier.infer.state import State, Waiting
 from gradverify.verifier.infer.tracing import suspects_of
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
-from gradverify.verifier.lacking import lacking
-from gradverify.verifier.names_bound import is_bound_nowhere
+from gradverify.verifier.raised_errors import is_bound_nowhere
 
 MOST_TRIES = 400
 """Calls of forward that a search may make."""

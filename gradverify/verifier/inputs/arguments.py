@@ -1,4 +1,9 @@
-"""The arguments of one call at one point of a case."""
+"""The arguments of one call at one point of a case.
+
+Arguments that only a rank has: another value on each, or an object that each looks up for itself.
+
+What stands for a function or a module of any arguments where it is not known what is passed.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +30,70 @@ from gradverify.model import (
     tensors_of,
 )
 from gradverify.verifier.guard import Raised, Returned, call
-from gradverify.verifier.inputs.of_ranks import OfRanks
 from gradverify.verifier.inputs.tensors import build_tensor, held_of, is_differentiable, step_of, stream
+
+
+@dataclass(frozen=True)
+class OfRanks:
+    """A number or a tuple that each rank has another of."""
+
+    values: tuple[Any, ...]
+
+    def __repr__(self) -> str:
+        """As reports show it."""
+        return f"{', '.join(map(repr, self.values))} on the ranks"
+
+
+@dataclass(frozen=True)
+class OnEachRank:
+    """An object that every rank looks up for itself: a function, a module, the group."""
+
+    path: str
+    init: tuple[Any, ...] | None = None
+
+    def __repr__(self) -> str:
+        """As reports show it."""
+        return f"{self.path}, on each rank"
+
+    def __call__(self, *init: Any) -> OnEachRank:  # noqa: ANN401
+        """The same, called with arguments on each rank."""
+        return OnEachRank(self.path, init)
+
+
+STAND_IN = "gradverify.verifier.inputs.arguments.StandIn"
+"""What a spec calls the class by."""
+
+
+class StandIn(nn.Module):
+    """A smooth function of whatever it gets, without parameters.
+
+    It keeps the shape of the largest tensor; with `returns` it gives so many different ones in a tuple.
+    """
+
+    def __init__(self, returns: int = 0) -> None:
+        super().__init__()
+        self._returns = returns
+
+    def forward(self, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        """The hyperbolic tangent of the largest tensor, plus a part of every other of its shape."""
+        tensors = list(_floats([*given, *named.values()]))
+        if not tensors:
+            return 0.75
+        first = max(range(len(tensors)), key=lambda k: tensors[k].numel())
+        value = tensors[first].tanh()
+        for place, other in enumerate(tensors):
+            if place != first and other.shape == value.shape:
+                value = value + (other * (0.5 + place)).sin() / 4
+        return tuple(value * (1 + 0.5 * k) for k in range(self._returns)) if self._returns else value
+
+
+def _floats(values: Any) -> Iterator[Tensor]:  # noqa: ANN401
+    for value in values:
+        if isinstance(value, Tensor) and value.is_floating_point():
+            yield value
+        elif isinstance(value, list | tuple | dict):
+            yield from _floats(value.values() if isinstance(value, dict) else value)
+
 
 SHOWN_ELEMENTS = 16
 """Tensors up to this many elements are printed in full."""

@@ -13,21 +13,19 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.jacobian import NumericalJacobian
-from gradverify.verifier.numerics.noise import noise_floor
-from gradverify.verifier.numerics.probes import tangent_of
-from gradverify.verifier.numerics.problem import Problem
-from gradverify.verifier.numerics.refine import (
+from gradverify.verifier.numerics.compare import INDEPENDENT_STEPS, SAME, is_quiet
+from gradverify.verifier.numerics.jacobian import (
     CUSP_GROWTH,
     FIRST_STEP,
     KINK_STEPS,
     LARGE_STEP,
     VISIBLE_KINK,
+    NumericalJacobian,
     converged,
 )
-from gradverify.verifier.numerics.remeasure import INDEPENDENT_STEPS, SAME, is_quiet
-from gradverify.verifier.numerics.sampling import OFFSETS, Sampler, Samples, scales_of, six_point
+from gradverify.verifier.numerics.probes import tangent_of
+from gradverify.verifier.numerics.problem import Layout, Problem
+from gradverify.verifier.numerics.sampling import OFFSETS, Sampler, Samples, noise_floor, scales_of, six_point
 from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY, is_known
 
 LONGEST_STEP = 2.0**-6

@@ -14,15 +14,18 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.analytical import analytical_jacobian, analytical_rows
+from gradverify.verifier.numerics.column_compression import Grouped, Restricted, along
 from gradverify.verifier.numerics.compare import Comparison, compare
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.jacobian import KnownColumns, numerical_jacobian
+from gradverify.verifier.numerics.jacobian import (
+    KnownColumns,
+    analytical_jacobian,
+    analytical_rows,
+    numerical_jacobian,
+)
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
-from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Layout, Problem, VjpProblem
 from gradverify.verifier.numerics.proof import Certificate
 from gradverify.verifier.numerics.sampling import Sampler
-from gradverify.verifier.numerics.submaps import Grouped, Restricted, along
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, centre_of, judge, judge_claim
 

@@ -1,18 +1,37 @@
-"""How far rounding alone moves what forward and backward return."""
+"""How far rounding alone moves what forward and backward return.
+
+Whether the rounding of the target's own operations explains a difference.
+
+Where a right formula saturates, it may lose every digit: `1 + erf(x)` is exactly 0 below -6, the sine of
+1e17 is arbitrary. What comes out says nothing about the derivative, and nothing about a wrong formula
+either. Forward and backward run again in Monte-Carlo arithmetic: in float64, each arithmetic operation's
+result is multiplied by 1 + v*xi, with xi uniform in [-1, 1]. How far results scatter is how far rounding to
+a unit v may move them, cancellation and all (Parker, *Monte Carlo arithmetic*, 1997). Operations that only
+move values are exact in any precision and stay so. A difference that this reproduces is not judged.
+
+Errors cannot be put into NumPy, C++ and kernels. There the inputs are moved by a few units in the last
+place: what backward gives on one side of x is smooth but for its rounding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import get_decompositions
+from torch.utils import _pytree
 
+from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.analytical import analytical_rows
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.noise import typical_values
-from gradverify.verifier.numerics.problem import CallProblem, Gradients, Problem, Tensors, VjpProblem
-from gradverify.verifier.numerics.tolerance import EPSILON, ROUNDINGS, SPREADS
+from gradverify.verifier.numerics.compare import UNSEEN, Comparison, finest_rounding
+from gradverify.verifier.numerics.jacobian import NumericalJacobian, analytical_rows, natural_slope
+from gradverify.verifier.numerics.problem import CallProblem, Gradients, Layout, Problem, Tensors, VjpProblem
+from gradverify.verifier.numerics.sampling import OFFSETS, Sampler, typical_values
+from gradverify.verifier.numerics.tolerance import EPSILON, FEW_DIGITS, ROUNDINGS, SPREADS
 
 SCALES = (1.1, 1.37, 0.83)
 """Sizes of the grad_outputs: no powers of two, so that every product rounds differently."""
@@ -144,3 +163,316 @@ def _spread_nearby(
             off = (results.flatten(result.value) - base).abs()
             spread = torch.maximum(spread, off.nan_to_num(0.0, 0.0, 0.0))
     return spread
+
+
+_EXACT = frozenset((
+    "_coalesced", "_indices", "_sparse_coo_tensor_with_dims_and_tensors", "_to_copy", "_to_dense",
+    "_to_sparse", "_unsafe_view", "_values", "abs", "alias", "amax", "amin", "arange", "argmax",
+    "argmin", "as_strided", "as_strided_scatter", "bernoulli", "bitwise_and", "bitwise_not",
+    "bitwise_or", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone", "conj", "constant_pad_nd",
+    "copy", "copysign", "cummax", "cummin", "detach", "diag_embed", "diagonal_backward",
+    "diagonal_scatter", "embedding", "empty", "empty_like", "empty_strided", "expand", "eye", "fill",
+    "flip", "floor", "full", "full_like", "gather", "imag", "index", "index_fill", "index_select",
+    "lift_fresh", "masked_fill", "masked_scatter", "masked_select", "max", "max_pool2d_with_indices",
+    "max_pool2d_with_indices_backward", "maximum", "min", "minimum", "native_dropout", "neg",
+    "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "nonzero", "normal", "ones",
+    "ones_like", "permute", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "real",
+    "relu", "repeat", "roll", "round", "scalar_tensor", "scatter", "select_backward", "select_scatter",
+    "sgn", "sign", "slice_backward", "slice_scatter", "sort", "split", "stack", "threshold",
+    "threshold_backward", "topk", "tril", "triu", "trunc", "unbind", "unfold_backward",
+    "value_selecting_reduction_backward", "view_as_complex", "view_as_real", "where", "zero", "zeros",
+    "zeros_like",
+))  # fmt: skip
+"""Operations without arithmetic: what they return is exact in any precision."""
+
+_SUMS = frozenset((
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "_coalesce", "_fft_c2c", "_fft_c2r",
+    "_fft_r2c", "_safe_softmax", "addbmm", "addmm", "addmv", "addr", "avg_pool2d",
+    "avg_pool2d_backward", "baddbmm", "bmm", "convolution", "convolution_backward", "cumprod", "cumsum",
+    "dot", "embedding_dense_backward", "index_add", "index_put", "linalg_vector_norm", "logcumsumexp",
+    "logsumexp", "mean", "mm", "mv", "norm", "prod", "scatter_add", "scatter_reduce", "sum", "trace",
+    "upsample_bilinear2d", "upsample_bilinear2d_backward", "var", "vdot",
+))  # fmt: skip
+"""Operations whose terms each err, and are then added or multiplied."""
+
+MATRIX = 2
+"""Dimensions of one: what has fewer is no matrix that is factorised."""
+
+UNKNOWN_STEPS = 8.0
+"""Units of rounding by which the inputs of any other kernel err: what it computes between is not seen."""
+
+_FACTORISATIONS = frozenset((
+    "_linalg_det", "_linalg_eigh", "_linalg_slogdet", "_linalg_solve_ex", "_linalg_svd", "cholesky",
+    "cholesky_inverse", "geqrf", "linalg_cholesky_ex", "linalg_eig", "linalg_eigvals", "linalg_inv_ex",
+    "linalg_ldl_factor_ex", "linalg_lstsq", "linalg_lu", "linalg_lu_factor_ex", "linalg_qr",
+))  # fmt: skip
+"""Kernels that are accurate to a rounding of the largest entry of their matrix, not of each entry (Higham,
+*Accuracy and Stability of Numerical Algorithms*, 2002): where a matrix is singular, the pivot that should be
+zero is a rounding of its largest entry."""
+
+_FUSED = (
+    "_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data", "native_layer_norm",
+    "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward", "native_batch_norm",
+    "native_batch_norm_backward", "gelu", "gelu_backward", "silu", "silu_backward", "sigmoid_backward",
+    "tanh_backward", "softplus", "softplus_backward", "mish_backward", "elu_backward", "hardswish_backward",
+    "log_sigmoid_forward", "log_sigmoid_backward", "mse_loss", "mse_loss_backward", "smooth_l1_loss",
+    "huber_loss", "nll_loss_forward", "nll_loss_backward",
+    "addcmul", "addcdiv", "binary_cross_entropy", "binary_cross_entropy_backward", "std",
+    "var_mean",
+)  # fmt: skip
+"""Kernels that do several operations at once: written out, so that what cancels inside them shows."""
+
+
+@cache
+def _written_out() -> Mapping[Any, Callable[..., Any]]:
+    known = [packet for name in _FUSED if (packet := getattr(torch.ops.aten, name, None)) is not None]
+    return dict(get_decompositions(known))
+
+
+class RandomRounding(Dispatched):  # type: ignore[no-untyped-call]
+    """While it is on, every arithmetic operation on float64 or complex128 tensors errs at random."""
+
+    def __init__(self, unit: float, generator: torch.Generator) -> None:
+        """Err by up to `unit`, relative; draw from `generator` alone, so that user code draws as ever."""
+        super().__init__()
+        self.unit = unit
+        self.generator = generator
+        self.foreign = False
+        """An operation ran that is none of torch's own: what happens inside it is not seen."""
+        self.guessed = False
+        """A kernel of torch's ran whose steps are not seen: its noise is a guess."""
+        self.draws = False
+        """A random number was drawn: in another dtype it may be another one."""
+        self._written_out = _written_out()
+
+    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Run one operation, and let it err."""
+        if func in self._written_out:
+            with self:
+                return self._written_out[func](*args, **given)
+        self.draws |= torch.Tag.nondeterministic_seeded in func.tags
+        name = func.overloadpacket.__name__.rstrip("_")
+        if func.is_view or name in _EXACT:
+            return func(*args, **given)
+        self.foreign |= func.namespace not in {"aten", "prims"}
+        written = func._schema.is_mutable  # noqa: SLF001 - torch has no public name for it
+        first, rest = (args[:1], args[1:]) if written else ((), args)
+        if (
+            torch.Tag.pointwise not in func.tags and func.namespace != "prims"
+        ):  # a sum, a product of matrices: each of its steps rounds
+            many = 1.0 if name in _SUMS else UNKNOWN_STEPS
+            self.guessed |= name not in _SUMS
+            rest = _pytree.tree_map_only(Tensor, lambda x: self._erring(x, many), tuple(rest))
+            if name in _FACTORISATIONS:
+                rest = _pytree.tree_map_only(Tensor, self._erring_as_a_whole, rest)
+        result = func(*first, *rest, **given)
+        if written:
+            _pytree.tree_map_only(Tensor, self._err_in_place, result)
+            return result
+        return _pytree.tree_map_only(Tensor, self._erring, result)
+
+    def _erring(self, x: Tensor, many: float = 1.0) -> Tensor:
+        return erring(x, many * self.unit, self.generator)
+
+    def _erring_as_a_whole(self, x: Tensor) -> Tensor:
+        """Every entry, zeros too, off by up to a rounding of the largest one of its matrix."""
+        if x.dim() < MATRIX or not x.numel():
+            return x
+        largest = x.abs().amax(dim=(-2, -1), keepdim=True).expand_as(x).to(x.dtype)
+        return x + self._erring(largest) - largest
+
+    def _err_in_place(self, x: Tensor) -> Tensor:
+        return x.copy_(self._erring(x))
+
+
+def erring(x: Tensor, unit: float, generator: torch.Generator) -> Tensor:
+    """The values times 1 + unit*xi; what is neither float64 nor complex128, nor strided, as it is."""
+    if x.dtype not in {torch.float64, torch.complex128} or x.layout is not torch.strided:
+        return x
+    draw = torch.rand(x.shape, generator=generator, dtype=x.dtype).to(x.device)
+    centre = complex(1, 1) if x.is_complex() else 1.0
+    return x * (1 + unit * (2 * draw - centre))
+
+
+RUNS = 4
+"""Runs with random errors: the largest of four is rarely far below what rounding can do."""
+
+UNIT = 16 * EPSILON
+"""Relative error put into each operation. An error of one rounding next to 1 is itself rounded away in three
+of eight draws; of sixteen roundings, in one of fifty."""
+
+HOPELESS = 64.0
+"""A difference that is so many times what the first run explains is not asked about again: one draw of a
+product's error is rarely that far below the largest of four."""
+
+POINTS = 4
+"""Points on either side of x, `ASIDE` apart, to which all inputs move together. What ties stays tied, zeros
+stay, and a step of backward at x itself is none among the points on one side."""
+
+FIRST_ROWS = 8
+"""Rows whose backward is run first; where rounding explains nothing there, the others are not asked."""
+
+MOST_ROWS = 256
+"""Rows that are run after those: each takes `RUNS` calls of backward, slowed by the errors put in."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far random errors move a result."""
+
+    values: Tensor
+    """The largest distance from the result without them, entry by entry, or that between two runs if it is
+    less: what all runs agree on, and the result without errors does not give, is no rounding but state."""
+    seen: bool
+    """Every operation is torch's own, so that errors could be put into each."""
+
+
+def without_own_rounding(sampler: Sampler, measured: NumericalJacobian, comparison: Comparison) -> Comparison:
+    """The comparison in which differences that own rounding explains are not judged.
+
+    Wrong entries become `not_judged`; imprecise ones are within the tolerance and pass. Of very many rows the
+    worst are asked about; what is wrong in the others is neither judged nor explained: it stays uncovered.
+    """
+    off = comparison.difference
+    doubtful = (comparison.wrong | comparison.imprecise) & off.isfinite()
+    if not doubtful.any():
+        return comparison
+    explained = doubtful & _by_forward(sampler.problem, measured, comparison)
+    left = doubtful & ~explained
+    rows = left.any(dim=1).nonzero().flatten().tolist()
+    asked = torch.where(left, off, torch.inf)
+    worst = torch.where(left, off, 0.0).amax(dim=1)
+    others = sorted(rows[FIRST_ROWS:], key=lambda row: -worst[row].item())
+    unasked = torch.zeros_like(left)
+    for some in (rows[:FIRST_ROWS], others[:MOST_ROWS]):
+        explained[some] |= left[some] & (off[some] <= _row_round_off(sampler.problem, some, asked[some]))
+        if not (explained & left).any():
+            break
+    else:
+        unasked[others[MOST_ROWS:]] = left[others[MOST_ROWS:]]
+    not_judged = comparison.wrong & explained
+    open_still = explained | unasked
+    return replace(
+        comparison,
+        wrong=comparison.wrong & ~open_still,
+        imprecise=comparison.imprecise & ~explained,
+        covered=comparison.covered & ~(comparison.wrong & open_still),
+        not_judged=comparison.not_judged | not_judged,
+    )
+
+
+def _row_round_off(problem: Problem, rows: Sequence[int], asked: Tensor) -> Tensor | float:
+    """Differences that own rounding explains in some rows of backward; `asked` are those to be explained.
+
+    (number of rows) × N, both; infinite in `asked` where nothing is to be explained.
+    """
+    if not rows:
+        return 0.0
+    explained = torch.as_tensor(
+        _explained_by(partial(analytical_rows, problem, rows, problem.primals), asked)
+    ).expand_as(asked)
+    if bool((asked.isinf() | (asked <= explained)).all()):
+        return explained
+    return torch.maximum(explained, FEW_DIGITS * _roughness(problem, rows, asked))
+
+
+def _roughness(problem: Problem, rows: Sequence[int], like: Tensor) -> Tensor:
+    """How far rows of backward are from smooth at points on the same side of x; zero where it raises.
+
+    Half of the largest second difference: of what is smooth, that is a share of 1e-18.
+    """
+    inputs = Layout.of(problem.primals)
+    x, rough = inputs.flatten(problem.primals), torch.zeros_like(like)
+    for side in (1, -1):
+        units = (side * ASIDE * k for k in range(1, POINTS + 1))
+        points = (inputs.unflatten(x * (1 + unit * inputs.rounding)) for unit in units)
+        found = [analytical_rows(problem, rows, point) for point in points]
+        values = [one.value for one in found if isinstance(one, Returned)]
+        if len(values) == POINTS:
+            second = torch.stack(values).diff(n=2, dim=0).abs().amax(dim=0) / 2
+            rough = torch.maximum(rough, second.nan_to_num(0.0, 0.0))
+    return rough
+
+
+def gradient_round_off(problem: Problem, cotangents: Sequence[Tensor | None]) -> Tensor | float:
+    """Differences that own rounding explains in the gradient for some grad_outputs (flat, N entries)."""
+    inputs = Layout.of(problem.primals)
+
+    def gradient() -> Returned[Tensor] | Raised:
+        result = problem.pull_back(problem.primals, cotangents)
+        return result if isinstance(result, Raised) else Returned(inputs.flatten(result.value))
+
+    return _explained_by(gradient)
+
+
+def value_round_off(problem: Problem) -> Tensor | float:
+    """Differences that own rounding explains in the outputs (flat, M entries)."""
+    return _explained_by(partial(_value, problem))
+
+
+def _value(problem: Problem) -> Returned[Tensor] | Raised:
+    result = problem.evaluate(problem.primals)
+    return result if isinstance(result, Raised) else Returned(problem.outputs.flatten(result.value))
+
+
+def _by_forward(problem: Problem, measured: NumericalJacobian, comparison: Comparison) -> Tensor:
+    """Entries (bool, M × N) whose difference forward's rounding explains: its noise over the inputs' size."""
+    unseen = _unseen(problem, measured, comparison)
+    doubtful = comparison.wrong | comparison.imprecise
+    asked = torch.where(doubtful, comparison.difference * measured.scale, torch.inf).amin(dim=1)
+    spread = _spread_of(partial(_value, problem), asked)
+    if spread is None:
+        return unseen
+    nothing = spread.values == 0
+    foreign = (nothing & (measured.centre != 0)) | nothing.all() | (not spread.seen)
+    foreign |= problem.outputs.rounding > EPSILON
+    seen = comparison.difference <= FEW_DIGITS * spread.values[:, None] / measured.scale
+    return torch.where(foreign[:, None], unseen, seen)
+
+
+def _unseen(problem: Problem, measured: NumericalJacobian, comparison: Comparison) -> Tensor:
+    """The same where errors cannot be put into forward: NumPy, C++, kernels, a lower precision.
+
+    Numbers as large as the largest output may have been rounded before they cancelled. And where forward
+    does not change over the whole stencil, numbers of order one may have, if what backward claims moves it by
+    less than their last place.
+    """
+    outputs = problem.outputs
+    slope = natural_slope(measured.centre, measured.scale, outputs)
+    largest = UNSEEN * finest_rounding(outputs)[:, None] * slope
+    last_place = EPSILON * measured.centre.abs().nan_to_num(0.0, 0.0, 0.0).max().clamp_min(1.0)
+    reach = max(OFFSETS) * measured.step
+    still = measured.flat & (comparison.analytical.abs() * reach <= last_place)
+    return (comparison.difference <= largest) | still
+
+
+def _explained_by(
+    run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | None = None
+) -> Tensor | float:
+    spread = _spread_of(run, asked)
+    return 0.0 if spread is None else FEW_DIGITS * spread.values
+
+
+def _spread_of(run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | None = None) -> Spread | None:
+    """How far the result of a run moves where every operation errs by one rounding; None where it raises.
+
+    `asked` are the differences to be explained, entry by entry: no second run where the first is far below.
+    """
+    base, seen = run(), True
+    if isinstance(base, Raised):
+        return None
+    values, results = torch.zeros_like(base.value), []
+    for seed in range(RUNS):
+        with RandomRounding(UNIT, torch.Generator().manual_seed(seed)) as mode:
+            result = run()
+        if isinstance(result, Raised):
+            return None
+        seen &= not (mode.foreign or mode.missed)
+        off = (result.value - base.value).abs().nan_to_num(torch.inf, torch.inf)  # what overflows is lost
+        values = torch.maximum(values, torch.where(base.value.isfinite(), off, 0.0))
+        results.append(result.value)
+        if asked is not None and not (asked <= HOPELESS * FEW_DIGITS * values).any():
+            break
+    runs = torch.stack(results)
+    between = (runs.amax(dim=0) - runs.amin(dim=0)).abs().nan_to_num(torch.inf, torch.inf)
+    return Spread(torch.minimum(values, between) if len(results) > 1 else values, seen)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.problem import Layout
 
 EPSILON = torch.finfo(torch.float64).eps
 

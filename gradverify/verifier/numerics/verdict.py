@@ -12,19 +12,25 @@ from torch import Tensor
 
 from gradverify.model import RaisedError
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.column_compression import Columns, Compression, Found
-from gradverify.verifier.numerics.compare import Comparison, compare
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian, numerical_jacobian
-from gradverify.verifier.numerics.operations import short_format
-from gradverify.verifier.numerics.own_rounding import without_own_rounding
+from gradverify.verifier.numerics.compare import Comparison, compare, explained_by_other_pieces, remeasure
+from gradverify.verifier.numerics.jacobian import (
+    KnownColumns,
+    NumericalJacobian,
+    analytical_jacobian,
+    numerical_jacobian,
+)
 from gradverify.verifier.numerics.probes import tangent_of
-from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, CallProblem, Problem
-from gradverify.verifier.numerics.remeasure import explained_by_other_pieces, remeasure
-from gradverify.verifier.numerics.round_off import FEW_ROWS, backward_round_off, may_be_round_off
+from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, CallProblem, Layout, Problem
+from gradverify.verifier.numerics.round_off import (
+    FEW_ROWS,
+    backward_round_off,
+    may_be_round_off,
+    without_own_rounding,
+)
 from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY, Tolerance
+from gradverify.verifier.numerics.tracing import short_format
 
 BESIDE = 2.0**-12
 """How far beside x forward is compared with itself, with a graph and without, in units of the inputs: as far

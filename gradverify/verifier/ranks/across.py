@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from gradverify.model import Case, Ranks, tensors_of
-from gradverify.verifier.ranks.exchange import (
+from gradverify.verifier.ranks.collectives import (
     draw_too,
     in_parts,
     not_counted,

@@ -15,8 +15,7 @@ from torch.utils._pytree import tree_map
 from gradverify.verifier import guard
 from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.calling import returned_tensors
-from gradverify.verifier.numerics.snapshots import same_bits
+from gradverify.verifier.numerics.calling import returned_tensors, same_bits
 from gradverify.verifier.ranks.collectives import Watched
 from gradverify.verifier.ranks.messages import (
     Answer,

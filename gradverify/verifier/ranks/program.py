@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gradverify.model import Case, TargetPlan
-from gradverify.verifier.inputs.of_ranks import OfRanks
+from gradverify.verifier.inputs.arguments import OfRanks
 from gradverify.verifier.ranks.across import Across
 from gradverify.verifier.ranks.calls import Calls
 from gradverify.verifier.ranks.collectives import Watched

@@ -26,9 +26,9 @@ from gradverify.model import TargetKind
 from gradverify.verifier import guard
 from gradverify.verifier.collect.discover import target_behind
 from gradverify.verifier.collect.importing import import_file, resolve
-from gradverify.verifier.collect.named import with_keywords
+from gradverify.verifier.collect.operators import with_keywords
 from gradverify.verifier.devices import shares_a_gpu
-from gradverify.verifier.inputs.of_ranks import OfRanks, OnEachRank
+from gradverify.verifier.inputs.arguments import OfRanks, OnEachRank
 from gradverify.verifier.ranks.calls import Calls
 from gradverify.verifier.ranks.collectives import Watched
 from gradverify.verifier.ranks.messages import (

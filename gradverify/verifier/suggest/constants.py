@@ -10,9 +10,8 @@ from functools import cache
 from itertools import combinations, product
 from typing import Any
 
-from gradverify.verifier.suggest.cutting import Cut
 from gradverify.verifier.suggest.graph import Node
-from gradverify.verifier.suggest.recording import Recorded
+from gradverify.verifier.suggest.recording import Cut, Recorded
 
 SAME_NUMBER = 1e-12
 """Relative difference of two numbers that are one, computed in another order."""

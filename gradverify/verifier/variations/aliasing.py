@@ -13,8 +13,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import copies
 from gradverify.verifier.variations.call import Call, backward, called, is_accident
-from gradverify.verifier.variations.variation import Variant, Varied
-from gradverify.verifier.variations.verified import Verified
+from gradverify.verifier.variations.verified import Variant, Varied, Verified
 
 MOST_PAIRS = 3
 """Pairs of inputs that are tried."""

@@ -16,16 +16,24 @@ from torch.autograd import Function, forward_ad
 
 from gradverify.model import Finding, RaisedError
 from gradverify.verifier import guard
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import FirstOrder
 from gradverify.verifier.checks.wording import listed_names, number
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import arguments_of_call
 from gradverify.verifier.numerics.calling import returned_tensors
+from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.round_off import SCALES, nudged
 from gradverify.verifier.variations.call import is_refusal
-from gradverify.verifier.variations.variation import NOT_RUN, UNSUPPORTED, Answer, Variant, refusal, wrong
-from gradverify.verifier.variations.verified import ROUND_OFFS, Verified
+from gradverify.verifier.variations.verified import (
+    NOT_RUN,
+    ROUND_OFFS,
+    UNSUPPORTED,
+    Answer,
+    Variant,
+    Verified,
+    refusal,
+    wrong,
+)
 
 CODE = "GV501"
 

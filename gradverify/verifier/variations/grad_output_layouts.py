@@ -12,8 +12,7 @@ from gradverify.verifier.checks.wording import output_name
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.variations.call import called
 from gradverify.verifier.variations.layouts import CONJUGATED, arrangements, described, expanded
-from gradverify.verifier.variations.variation import Variant, Varied
-from gradverify.verifier.variations.verified import Verified
+from gradverify.verifier.variations.verified import Variant, Varied, Verified
 
 HINT = (
     "Call grad_output = grad_output.contiguous() before its memory is read (data_ptr, a kernel, as_strided, "

@@ -20,8 +20,7 @@ from gradverify.verifier.variations.layouts import (
     described,
     expanded_along_first,
 )
-from gradverify.verifier.variations.variation import Variant, Varied
-from gradverify.verifier.variations.verified import Verified
+from gradverify.verifier.variations.verified import Variant, Varied, Verified
 
 HINT = (
     "Call x = x.contiguous() before its memory is read (data_ptr, a kernel, as_strided), use reshape "

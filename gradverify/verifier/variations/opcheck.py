@@ -15,14 +15,12 @@ import torch
 
 from gradverify.model import Finding, RaisedError, Severity
 from gradverify.verifier import guard
-from gradverify.verifier.collect.named import with_keywords
-from gradverify.verifier.collect.operators import Operator
+from gradverify.verifier.collect.operators import Operator, with_keywords
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import copies, substitute
 from gradverify.verifier.raised_errors import describe
 from gradverify.verifier.variations.call import is_accident
-from gradverify.verifier.variations.variation import NOT_RUN, Answer
-from gradverify.verifier.variations.verified import Verified
+from gradverify.verifier.variations.verified import NOT_RUN, Answer, Verified
 
 CODE = "GV504"
 

@@ -18,9 +18,8 @@ from gradverify.verifier.variations.aliasing import same_tensor_twice, views_of_
 from gradverify.verifier.variations.call import backward, called
 from gradverify.verifier.variations.grad_output_layouts import grad_output_layouts
 from gradverify.verifier.variations.input_layouts import input_layouts
-from gradverify.verifier.variations.leaves import as_leaves
-from gradverify.verifier.variations.other_devices import other_devices
-from gradverify.verifier.variations.ranks import late_ranks, other_group
+from gradverify.verifier.variations.leaves import as_leaves, requires_grad_subsets
+from gradverify.verifier.variations.other_devices import late_ranks, other_devices, other_group
 from gradverify.verifier.variations.repetition import (
     first_call,
     interleaved,
@@ -28,13 +27,10 @@ from gradverify.verifier.variations.repetition import (
     repeated_backward,
     repeated_runs,
 )
-from gradverify.verifier.variations.requires_grad import requires_grad_subsets
-from gradverify.verifier.variations.retention import growing_memory, tensor_on_ctx
-from gradverify.verifier.variations.saved_tensors import saved_elsewhere
+from gradverify.verifier.variations.retention import growing_memory, saved_elsewhere, tensor_on_ctx
 from gradverify.verifier.variations.together import two_together
 from gradverify.verifier.variations.uninitialized import read_unwritten, unwritten_memory
-from gradverify.verifier.variations.variation import Variation
-from gradverify.verifier.variations.verified import cotangents, verified
+from gradverify.verifier.variations.verified import Variation, cotangents, verified
 from gradverify.verifier.variations.writes import mutation
 
 SWEPT_CODES = frozenset(

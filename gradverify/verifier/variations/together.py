@@ -20,9 +20,8 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.variations.call import backward, called, is_accident
 from gradverify.verifier.variations.input_layouts import VIEW_REFUSED
 from gradverify.verifier.variations.layouts import OTHER_STRIDES, Arrangement, arranged
-from gradverify.verifier.variations.requires_grad import singles_and_all_but_one
-from gradverify.verifier.variations.variation import Variant, Varied
-from gradverify.verifier.variations.verified import Verified
+from gradverify.verifier.variations.leaves import singles_and_all_but_one
+from gradverify.verifier.variations.verified import Variant, Varied, Verified
 
 MOST_INPUTS = 4
 """So many inputs are frozen, or alone require grad, together with another change."""

@@ -1,6 +1,12 @@
 """What torch's transforms make of a verified sample: the capability table and what is wrong in it.
 
 Only where the first order is verified: each transform is then held against the verified gradient.
+
+GV505: torch.func must give the verified gradient of a Function with `setup_context`.
+
+GV503: `torch.compile` must give the same values and gradients.
+
+The backend is `aot_eager`: it traces and partitions as any other does, and needs no compiler.
 """
 
 from __future__ import annotations
@@ -8,19 +14,149 @@ from __future__ import annotations
 import linecache
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from gradverify.model import TargetKind
+import torch
+from torch import Tensor
+
+from gradverify.model import RaisedError, TargetKind
+from gradverify.verifier import guard
+from gradverify.verifier.checks.reading import without_reading
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.subject import Sample, Subject
-from gradverify.verifier.variations.compiled import compiled
+from gradverify.verifier.engine import vjp
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.numerics.calling import (
+    Gradients,
+    Tensors,
+    copies,
+    differentiate,
+    returned_tensors,
+    substitute,
+    with_zeros,
+)
+from gradverify.verifier.variations.call import called
 from gradverify.verifier.variations.forward_mode import forward_mode
-from gradverify.verifier.variations.functional import functional
 from gradverify.verifier.variations.opcheck import registration
-from gradverify.verifier.variations.variation import Answer
-from gradverify.verifier.variations.verified import Verified, verified
+from gradverify.verifier.variations.verified import (
+    NOT_RUN,
+    UNSUPPORTED,
+    Answer,
+    Variant,
+    Verified,
+    refusal,
+    verified,
+    wrong,
+)
 from gradverify.verifier.variations.vmap import batched
+
+FUNC = Variant(
+    "GV505",
+    "under torch.func.vjp",
+    "Keep tensors with ctx.save_for_backward alone and compute in forward and backward from what they are "
+    "given: under torch.func a tensor kept elsewhere belongs to another level.",
+)
+
+
+def functional(base: Verified) -> Answer:
+    """Hold `torch.func.vjp` against the verified gradient; a forward that takes ctx is refused by torch.
+
+    So is the Function that torch makes of a custom op.
+    """
+    subject, problem = base.sample.subject, base.sample.problem
+    generated = subject.operator is not None and subject.operator.definition is not None
+    if subject.function_class is None and not generated:
+        return NOT_RUN
+    if not subject.binds_defaults:
+        return UNSUPPORTED
+    problem.counter.forward += 1
+    problem.counter.backward += 1
+    problem.random_states.replay()
+    result = guard.call(_vjp, base, copies(problem.primals), base.grad_outputs())
+    if isinstance(result, Raised):
+        return Answer("no", (refusal(base, FUNC.code, "torch.func.vjp", result.error),))
+    finding = FUNC.both(base, *result.value)
+    return Answer("yes") if finding is None else wrong(finding)
+
+
+def _vjp(base: Verified, primals: Sequence[Tensor], grad_outputs: Tensors) -> tuple[Tensors, Tensors]:
+    """Pull back inside the transform's own level, which is what `torch.func.vjp`'s second value does later.
+
+    That value loads torch's compiler when it is called (1.2 s, torch 2.13), to ask whether it is
+    being compiled.
+    """
+    sample = base.sample
+
+    def call(*leaves: Tensor) -> tuple[Tensors, Tensors]:
+        # Copies, as in an ordinary call: `mark_dirty` refuses the tensor itself.
+        given = substitute(sample.arguments, [leaf.clone() for leaf in leaves])
+        returned = returned_tensors(sample.subject.function(*given))
+        outputs = tuple(returned[p] for p in sample.problem.output_positions)
+        return outputs, with_zeros(vjp(outputs, leaves, grad_outputs, create=True), leaves)
+
+    pulled: Any = torch.func.vjp(call, *primals, has_aux=True)
+    outputs, _, gradients = pulled
+    return outputs, gradients
+
+
+COMPILED = Variant(
+    "GV503",
+    "when compiled",
+    "torch.compile traces forward and backward once: what they read from Python (attributes, counters, "
+    "globals, .item()) is a constant in the compiled code. Pass it as an argument or keep it in tensors. If "
+    "there is no such thing, torch.compile itself is wrong here, as it may be where forward writes in place.",
+)
+
+
+def compiled(base: Verified) -> Answer:
+    """Hold the compiled target against the verified values and gradient.
+
+    Where torch cannot compile the whole call, the parts that it can must still be right: the answer is
+    then `no`, and a wrong value an error all the same.
+    """
+    if base.draws:
+        return NOT_RUN
+    with without_reading(base.sample.subject.function_class):
+        whole = _compiled(base, whole=True)
+        parts = _compiled(base, whole=False) if isinstance(whole, Raised) else whole
+    if isinstance(parts, Raised):
+        return Answer("no", (refusal(base, COMPILED.code, "torch.compile", parts.error),))
+    finding = COMPILED.both(base, *parts.value)
+    if finding is not None:
+        return wrong(finding)
+    if isinstance(whole, Raised):
+        said = "torch.compile of the whole call"
+        return Answer("no", (refusal(base, COMPILED.code, said, whole.error),))
+    return Answer("yes")
+
+
+def _compiled(base: Verified, *, whole: bool) -> Returned[tuple[Tensors, Gradients]] | Raised:
+    """Values and gradients of the compiled target."""
+    sample, target = base.sample, base.sample.subject.function
+
+    def plain(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
+        return target(*arguments)
+
+    made = guard.call(_made, plain, whole)
+    if isinstance(made, Raised):
+        return made
+    call = called(replace(sample, problem=replace(sample.problem, function=made.value)))
+    if isinstance(call, Raised):
+        return call
+    if [tuple(t.shape) for t in call.value.outputs] != [tuple(t.shape) for t in base.grad_outputs()]:
+        return Raised(RaisedError("ValueError", "the compiled forward returns other shapes"))
+    outputs = copies(call.value.outputs)
+    sample.problem.counter.backward += 1
+    sample.problem.random_states.replay()
+    result = guard.call(differentiate, call.value.outputs, call.value.leaves, base.grad_outputs())
+    return result if isinstance(result, Raised) else Returned((outputs, result.value))
+
+
+def _made(function: Callable[..., Any], whole: bool) -> Callable[..., Any]:  # noqa: FBT001 - called through guard
+    torch._dynamo.reset()  # noqa: SLF001 - the documented way to forget what was compiled for another case
+    return torch.compile(function, backend="aot_eager", fullgraph=whole)
 
 
 @dataclass(frozen=True)

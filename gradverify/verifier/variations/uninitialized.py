@@ -16,8 +16,7 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.calling import copies
 from gradverify.verifier.variations.call import backward, called, is_accident
-from gradverify.verifier.variations.variation import Varied
-from gradverify.verifier.variations.verified import Difference, Verified, cotangents
+from gradverify.verifier.variations.verified import Difference, Varied, Verified, cotangents
 
 MORE_CALLS = 3
 """Calls that are made to see a NaN of the formula from one that an earlier call left in memory."""

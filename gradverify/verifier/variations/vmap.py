@@ -13,7 +13,6 @@ from torch.autograd import Function
 
 from gradverify.model import Finding, Point, RaisedError, Severity
 from gradverify.verifier import guard
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.samples import arguments_at
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import listed_names
@@ -26,9 +25,18 @@ from gradverify.verifier.numerics.calling import (
     differentiate,
     returned_tensors,
 )
+from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.variations.call import is_accident
-from gradverify.verifier.variations.variation import NOT_RUN, UNSUPPORTED, Answer, Variant, refusal, wrong
-from gradverify.verifier.variations.verified import Verified, verified
+from gradverify.verifier.variations.verified import (
+    NOT_RUN,
+    UNSUPPORTED,
+    Answer,
+    Variant,
+    Verified,
+    refusal,
+    verified,
+    wrong,
+)
 
 CODE = "GV502"
 

@@ -7,8 +7,8 @@ from gradverify.events import AllowanceSpent, DiagnosisStarted, Found, Retry, Ve
 from gradverify.model import Effort, InputSource, Parameter, Point, Settings, Target, TargetKind, TargetPlan
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live
-from gradverify.verifier.checks import allowance
-from gradverify.verifier.checks.allowance import LEAST, Allowance
+from gradverify.verifier.checks import kept
+from gradverify.verifier.checks.kept import LEAST, Allowance
 from gradverify.verifier.retrying import retry
 from gradverify.verifier.run import verify
 
@@ -77,8 +77,8 @@ def test_causes_and_smaller_inputs_together_take_no_more(effort):
 
 
 def test_what_was_not_looked_for_is_said(monkeypatch):
-    monkeypatch.setattr(allowance, "LEAST", 40)
-    monkeypatch.setattr(allowance, "TIMES", 0)
+    monkeypatch.setattr(kept, "LEAST", 40)
+    monkeypatch.setattr(kept, "TIMES", 0)
     live, request = Live(Long), asked()
     events = list(verify(request, live))
     assert AllowanceSpent(40) in events

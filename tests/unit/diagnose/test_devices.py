@@ -8,8 +8,8 @@ from torch.autograd import Function
 from gradverify.model import Case, Parameter, Point, Settings, Target, TargetKind, TensorInput
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample, Subject
+from gradverify.verifier.diagnose.confirmation import own_backward_of, with_primals
 from gradverify.verifier.diagnose.edits.own_backward import Repairs
-from gradverify.verifier.diagnose.measured import own_backward_of, with_primals
 
 
 class Double(Function):

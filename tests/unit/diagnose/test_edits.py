@@ -11,8 +11,7 @@ import torch
 from torch.autograd import Function
 
 from gradverify.verifier.diagnose.edits import search
-from gradverify.verifier.diagnose.edits.harmless import is_harmless
-from gradverify.verifier.diagnose.edits.source import Slot, source_of
+from gradverify.verifier.diagnose.edits.source import Slot, is_harmless, source_of
 
 from .diagnosing import findings_on
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gradverify.verifier.checks import allowance
+from gradverify.verifier.checks import kept
 from gradverify.verifier.diagnose import findings as diagnosis
-from gradverify.verifier.diagnose.measured import measured_point
+from gradverify.verifier.diagnose.confirmation import measured_point
 
 from .diagnosing import findings_on
 from .right_functions import Right, function_of
@@ -73,8 +73,8 @@ def test_a_case_too_large_to_be_measured_is_diagnosed_at_a_spare_one(monkeypatch
 
 @pytest.mark.parametrize(("times", "least", "sizes"), [(6, 600, {True, False}), (0, 0, {True})])
 def test_nothing_is_measured_beyond_the_allowance(monkeypatch, times, least, sizes):
-    monkeypatch.setattr(allowance, "TIMES", times)
-    monkeypatch.setattr(allowance, "LEAST", least)
+    monkeypatch.setattr(kept, "TIMES", times)
+    monkeypatch.setattr(kept, "LEAST", least)
     known = []
 
     def measured(sample, repairs):

@@ -10,7 +10,7 @@ from gradverify.model import InputSource, Parameter, Point, Settings, Target, Ta
 from gradverify.verifier.building import Live
 from gradverify.verifier.checks import jacobians
 from gradverify.verifier.diagnose.edits import search
-from gradverify.verifier.diagnose.edits.known import joint_shape
+from gradverify.verifier.diagnose.edits.rewrites import joint_shape
 from gradverify.verifier.retrying import retry
 from gradverify.verifier.run import verify
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from gradverify.verifier.diagnose.edits.edit import Edit
-from gradverify.verifier.diagnose.edits.patch import patch_of
-from gradverify.verifier.diagnose.edits.source import slots, source_of
+from gradverify.verifier.diagnose.edits.search import patch_of
+from gradverify.verifier.diagnose.edits.source import Edit, slots, source_of
 
 SOURCE = """
 class Scale:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gradverify.verifier.diagnose.evidence import times_too_large
 from gradverify.verifier.diagnose.hypotheses.chain import written
 from gradverify.verifier.diagnose.hypotheses.factor import _of_law, size_law
-from gradverify.verifier.diagnose.words import times_too_large
 
 
 def test_a_law_with_a_multiple_reads_as_people_write_it():

@@ -6,9 +6,8 @@ from torch.nn import functional as F
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns
-from gradverify.verifier.numerics.problem import CallProblem, VjpProblem, returned_tensors
+from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem, returned_tensors
 from gradverify.verifier.numerics.round_off import gradient_noise
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import judge

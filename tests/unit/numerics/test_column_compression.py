@@ -16,9 +16,9 @@ from gradverify.verifier.numerics.column_compression import (
 )
 from gradverify.verifier.numerics.compare import compare
 from gradverify.verifier.numerics.directional_derivative import agreement
-from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import numerical_jacobian
 from gradverify.verifier.numerics.probes import tangent_of
+from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, centre_of, judge, remeasured

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.problem import Layout
 
 DTYPES = (torch.float64, torch.float32, torch.complex128)
 shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)

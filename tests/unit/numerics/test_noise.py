@@ -2,10 +2,9 @@
 
 import torch
 
-from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import numerical_jacobian
-from gradverify.verifier.numerics.noise import noise_floor, own_noise, persistent_noise
-from gradverify.verifier.numerics.sampling import Sampler
+from gradverify.verifier.numerics.problem import Layout
+from gradverify.verifier.numerics.sampling import Sampler, noise_floor, own_noise, persistent_noise
 from gradverify.verifier.numerics.tolerance import EPSILON
 
 TWENTY_DRAWS = range(20)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.autograd import Function
 
-from gradverify.verifier.numerics import own_rounding
+from gradverify.verifier.numerics import round_off
 from gradverify.verifier.numerics.large import judge_any_size
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged
@@ -67,9 +67,9 @@ def test_rows_that_are_too_many_to_be_asked_stay_open_and_the_worst_is_asked_fir
         asked.append(rows)
         return torch.tensor([0.0 if row == 29 else 1.0 for row in rows])[:, None]
 
-    monkeypatch.setattr(own_rounding, "MOST_ROWS", 4)
-    monkeypatch.setattr(own_rounding, "_by_forward", lambda *_: torch.zeros(30, 30, dtype=torch.bool))
-    monkeypatch.setattr(own_rounding, "_row_round_off", explained_by)
+    monkeypatch.setattr(round_off, "MOST_ROWS", 4)
+    monkeypatch.setattr(round_off, "_by_forward", lambda *_: torch.zeros(30, 30, dtype=torch.bool))
+    monkeypatch.setattr(round_off, "_row_round_off", explained_by)
     x = torch.linspace(-12.0, -9.2, 30, dtype=torch.float64)
 
     def slope(x):

@@ -6,7 +6,7 @@ import torch
 from gradverify.verifier import guard
 from gradverify.verifier.checks.samples import InFloat64
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.operations import short_format
+from gradverify.verifier.numerics.tracing import short_format
 
 CASTS = {
     "bfloat16": lambda x: (x.bfloat16() * 3).double(),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gradverify.verifier.numerics.native_rounding import Noise, explained, format_of, noise_of, rounding_noise
-from gradverify.verifier.numerics.own_rounding import RandomRounding
+from gradverify.verifier.numerics.round_off import RandomRounding
 
 BF16 = format_of(torch.bfloat16)
 

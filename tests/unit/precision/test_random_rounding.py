@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gradverify.verifier.numerics.own_rounding import RandomRounding
+from gradverify.verifier.numerics.round_off import RandomRounding
 
 UNIT = 2.0**-8
 

@@ -44,7 +44,7 @@ def test_without_numpy():
     """It is no dependency: a fresh environment has none."""
     run = (
         "import sys; sys.modules['numpy'] = None; import torch\n"
-        "from gradverify.verifier.ranks.exchange import seed_of_ranks\n"
+        "from gradverify.verifier.ranks.collectives import seed_of_ranks\n"
         "from gradverify.verifier.ranks.messages import packed, unpacked\n"
         "print(unpacked(packed(torch.arange(3.0))).tolist(), seed_of_ranks() > 0)"
     )

@@ -12,10 +12,9 @@ from gradverify.model import Case, Point, Settings, Target, TargetKind, TensorIn
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.ranks.across import Difference
-from gradverify.verifier.variations.ranks import late_ranks, other_group
+from gradverify.verifier.variations.other_devices import late_ranks, other_group
 from gradverify.verifier.variations.sweep import VARIATIONS, sweep
-from gradverify.verifier.variations.variation import Variation, Varied
-from gradverify.verifier.variations.verified import Verified, verified
+from gradverify.verifier.variations.verified import Variation, Varied, Verified, verified
 
 CASE = Case("world=2", 0, sizes=(("world", 2),), inputs=(TensorInput("x", (2, 3), placement="local"),))
 

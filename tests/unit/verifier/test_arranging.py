@@ -5,7 +5,7 @@ import torch
 
 from gradverify.verifier.checks.wording import listed_names
 from gradverify.verifier.guard import RandomStates
-from gradverify.verifier.numerics.snapshots import Snapshot, same_bits
+from gradverify.verifier.numerics.calling import Snapshot, same_bits
 from gradverify.verifier.variations.layouts import (
     ARRANGEMENTS,
     CONJUGATED,

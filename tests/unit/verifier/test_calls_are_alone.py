@@ -11,8 +11,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.collect.module_target import build_module
 from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.problem import CallProblem, Layout
 
 
 class Spoils(Function):

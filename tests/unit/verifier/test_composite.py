@@ -15,12 +15,13 @@ from gradverify.verifier.checks.composite import (
     NoComposite,
     automatic_composite,
     confirmed_composite,
+    settled,
+    settled_second_order,
 )
 from gradverify.verifier.checks.first_order import first_order
 from gradverify.verifier.checks.result import FirstOrder, Uncovered
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.second_order import second_order_problem
-from gradverify.verifier.checks.settled_by_composite import settled, settled_second_order
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.collect.forward_itself import plain_forward, run_forward
 from gradverify.verifier.numerics.tolerance import Tolerance

@@ -9,8 +9,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.doubt.deliberate import looks_deliberate
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.problem import CallProblem, Layout
 
 STEP = "that backward should be the derivative (forward is a step in `x`, flat between)"
 

@@ -8,7 +8,7 @@ import sys
 
 import torch
 
-from gradverify.verifier.numerics.own_rounding import RandomRounding
+from gradverify.verifier.numerics.round_off import RandomRounding
 
 def erring():
     with RandomRounding(1e-3, torch.Generator().manual_seed(0)) as mode:

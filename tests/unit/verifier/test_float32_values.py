@@ -2,7 +2,7 @@
 
 import torch
 
-from gradverify.verifier.checks.mismatch import is_float32
+from gradverify.verifier.checks.wording import is_float32
 
 MEASURED = 1 + 4e-16 * torch.arange(1, 9, dtype=torch.float64)
 

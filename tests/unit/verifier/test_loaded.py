@@ -102,7 +102,7 @@ def test_a_right_function_is_verified_without_torchs_compiler_and_what_explains_
 def test_arithmetic_that_errs_at_random_loads_no_compiler():
     code = """
         import sys, torch
-        from gradverify.verifier.numerics.own_rounding import RandomRounding
+        from gradverify.verifier.numerics.round_off import RandomRounding
 
         ones = torch.ones(3, dtype=torch.float64)
         with RandomRounding(1e-3, torch.Generator().manual_seed(0)):

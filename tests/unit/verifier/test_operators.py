@@ -10,8 +10,7 @@ from torch import Tensor
 from gradverify.api.messages import target_of
 from gradverify.model import Parameter, TargetKind
 from gradverify.verifier.collect.discover import describe_target, discover, target_behind
-from gradverify.verifier.collect.named import by_name_last, with_keywords
-from gradverify.verifier.collect.operators import defaults_of_schema, operator_of
+from gradverify.verifier.collect.operators import by_name_last, defaults_of_schema, operator_of, with_keywords
 from gradverify.verifier.infer.call_sites import Passed, call_sites
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import guesses

@@ -10,8 +10,7 @@ from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.doubt.neighbours import Neighbours
 from gradverify.verifier.doubt.reasons import AT_DECLARED
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.problem import CallProblem, Layout
 
 CONVERGES = "that forward's iteration converges at such values"
 

@@ -9,8 +9,7 @@ from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.doubt.neighbours import Neighbours
 from gradverify.verifier.doubt.steadiness import is_steady
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.problem import CallProblem, Layout
 
 
 class Mixed(Function):

@@ -33,24 +33,22 @@ from gradverify.model import (
 from gradverify.model.points import is_declared, points_of
 from gradverify.verifier.checks.first_order import backward_raised, first_order, not_taken
 from gradverify.verifier.checks.float32_inside import every_output_is_float32, tells_digits
-from gradverify.verifier.checks.inconclusive import invented
 from gradverify.verifier.checks.jacobians import judged_jacobians
-from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.precision.findings import in_dtype, together
 from gradverify.verifier.checks.precision.judging import OF_A_GRADIENT, OF_AN_OUTPUT, OWN_FLOAT32
 from gradverify.verifier.checks.precision.native import NativeCall, plainly, values_of
 from gradverify.verifier.checks.precision.truth import FromNative, OwnFloat32, Place, agree
-from gradverify.verifier.checks.random_signs import random_signs
+from gradverify.verifier.checks.precision.value_ranges import room_around
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.structured_grad_outputs import NotTaken, wrong_with_structure
 from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject, first_line
-from gradverify.verifier.checks.wording import blocks, number
+from gradverify.verifier.checks.wording import blocks, describe_block, invented, number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.native_values import NATIVE, drawn_value, native_arguments
-from gradverify.verifier.inputs.room import room_around
 from gradverify.verifier.interpreter.launches import launches, programs, watch_kernels
 from gradverify.verifier.numerics.native_rounding import AlongGradient, Weighed, along_gradient
+from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.verdict import Judged
 
 ORDER = ("float32", "bfloat16", "float16")

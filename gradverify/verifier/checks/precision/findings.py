@@ -54,7 +54,6 @@ from gradverify.verifier.checks.precision.truth import (
     jacobians_beside,
     places_of,
 )
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.second_order import compare_second_order, graph_alone
 from gradverify.verifier.checks.subject import Sample, Subject
@@ -63,10 +62,10 @@ from gradverify.verifier.devices import kind_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.numerics.calling import with_zeros
-from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.native_rounding import format_of
-from gradverify.verifier.numerics.own_rounding import erring
-from gradverify.verifier.numerics.problem import VjpProblem
+from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.problem import Layout, VjpProblem
+from gradverify.verifier.numerics.round_off import erring
 from gradverify.verifier.numerics.verdict import Judged
 
 FAR_WORSE = 10.0

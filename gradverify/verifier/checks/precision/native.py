@@ -20,17 +20,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gradverify.model import RaisedError
 from gradverify.verifier import guard
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import first_line
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.inputs.native_values import Change, native_arguments
 from gradverify.verifier.numerics.calling import Tensors, with_zeros
 from gradverify.verifier.numerics.compare import UNSEEN
-from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.native_rounding import SINGLE_UNIT, Format, as_real, format_of
-from gradverify.verifier.numerics.own_rounding import RandomRounding, erring
-from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.problem import CallProblem, Layout
+from gradverify.verifier.numerics.round_off import RandomRounding, erring
 
 AUTOCAST = ("bfloat16", "float16")
 """The dtypes to which `torch.autocast` casts."""

@@ -49,14 +49,12 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.inputs.native_values import drawn_value
 from gradverify.verifier.interpreter.launches import interpreted, wrong_product
-from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.numerics.compare import compare
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.jacobian import NumericalJacobian
+from gradverify.verifier.numerics.jacobian import NumericalJacobian, analytical_jacobian
 from gradverify.verifier.numerics.native_rounding import as_real
-from gradverify.verifier.numerics.own_rounding import erring
-from gradverify.verifier.numerics.problem import CallProblem, Problem
+from gradverify.verifier.numerics.problem import CallProblem, Layout, Problem
+from gradverify.verifier.numerics.round_off import erring
 from gradverify.verifier.numerics.tolerance import Tolerance, is_known
 from gradverify.verifier.numerics.tracing import promoted
 from gradverify.verifier.numerics.verdict import Judged, NotJudged

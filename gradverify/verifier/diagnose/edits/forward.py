@@ -17,16 +17,13 @@ from torch import Tensor
 
 from gradverify.verifier.collect.discover import uses_setup_context
 from gradverify.verifier.collect.forward_itself import StandInContext
-from gradverify.verifier.diagnose.cause import Cause
-from gradverify.verifier.diagnose.edits.edit import Edit
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
 from gradverify.verifier.diagnose.edits.rewrites import forms, is_module
-from gradverify.verifier.diagnose.edits.source import Slot, Source, slots, source_of, with_helpers
-from gradverify.verifier.diagnose.evidence import ROUNDING, Pair, Pairs
-from gradverify.verifier.diagnose.words import of_gradient
+from gradverify.verifier.diagnose.edits.source import Edit, Slot, Source, slots, source_of, with_helpers
+from gradverify.verifier.diagnose.evidence import ROUNDING, Cause, Pair, Pairs, of_gradient
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.probes import signed_values
+from gradverify.verifier.numerics.problem import Layout
 
 SAME = 1e-7
 """Gradients along one grad_output agree within this share of the sum of their terms."""

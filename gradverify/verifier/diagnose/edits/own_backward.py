@@ -12,14 +12,11 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.verifier import guard
-from gradverify.verifier.checks.allowance import Allowance
-from gradverify.verifier.diagnose.edits.edit import Edit
-from gradverify.verifier.diagnose.edits.source import Source, source_of, with_helpers
+from gradverify.verifier.checks.kept import Allowance
+from gradverify.verifier.diagnose.edits.source import Edit, Source, source_of, with_helpers
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.calling import differentiate_again
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem, Graph
-from gradverify.verifier.numerics.snapshots import Kept
+from gradverify.verifier.numerics.calling import Kept, differentiate_again
+from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout
 
 Backward = Callable[..., Any]
 

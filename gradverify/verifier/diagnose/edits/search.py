@@ -1,26 +1,272 @@
-"""Backward with one small change in its source is right: the mistake stands there."""
+"""Backward with one small change in its source is right: the mistake stands there.
+
+A change of backward as lines of its file: what is there is left as its author formatted it.
+
+What backward's expressions come to when it runs: of what shape each is, and which values are at hand.
+"""
 
 from __future__ import annotations
 
 import ast
+import copy
 import itertools
+import linecache
+import textwrap
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.diagnose.cause import Cause, InBackward
-from gradverify.verifier.diagnose.edits.edit import Edit
-from gradverify.verifier.diagnose.edits.harmless import is_harmless
-from gradverify.verifier.diagnose.edits.known import centred, multiplied, renumbered, replaced
+from gradverify.model import LinePatch, shown_path
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
-from gradverify.verifier.diagnose.edits.patch import patch_of
-from gradverify.verifier.diagnose.edits.rewrites import around, by_form, cause_of_number, of_statements
-from gradverify.verifier.diagnose.edits.traced_backward import TracedBackward, traced
-from gradverify.verifier.diagnose.evidence import RELATIVE, ROUNDING, Pair, Pairs, Point, sizes_seen
+from gradverify.verifier.diagnose.edits.rewrites import (
+    OF_TORCH,
+    Known,
+    Value,
+    around,
+    as_it_is,
+    by_form,
+    cause_of_number,
+    centred,
+    known_in,
+    multiplied,
+    of_statements,
+    renumbered,
+    replaced,
+)
+from gradverify.verifier.diagnose.edits.source import Edit, Node, Slot, Source, is_harmless, resolved, slots
+from gradverify.verifier.diagnose.evidence import (
+    RELATIVE,
+    ROUNDING,
+    Cause,
+    InBackward,
+    Pair,
+    Pairs,
+    Point,
+    sizes_seen,
+)
+
+WHOLE = ast.expr | ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Expr
+"""What may be written anew around a change: nothing with further statements in it."""
+
+
+def patch_of(
+    edit: Edit, function: ast.FunctionDef, parents: Mapping[int, ast.AST], file: Path
+) -> LinePatch | None:
+    """The lines that a change of a function of a file replaces; None where no lines say that change alone.
+
+    The changed lines parse to the very tree that was run: parentheses are added where they must be.
+    """
+    lines = linecache.getlines(str(file))
+    if not lines or function.end_lineno is None or function.end_lineno > len(lines):
+        return None
+    with edit.slot.holding(edit.node):
+        meant = ast.unparse(function)
+    for node, text in _spans(edit, parents):
+        patch = _replaced(node, text, lines, _indent(lines[function.lineno - 1]))
+        if patch is not None and _says(patch, meant, function, lines):
+            first = patch.line - 1
+            end = first + len(patch.removed)
+            return LinePatch.within(shown_path(file), lines, first, end, patch.added)
+    return None
+
+
+def _spans(edit: Edit, parents: Mapping[int, ast.AST]) -> Iterator[tuple[ast.AST, str]]:
+    """Nodes that hold the change, the smallest first, with what is to stand in their place."""
+    node: ast.AST | None = edit.slot.node
+    text = _printed(edit.node)
+    while node is not None:
+        if hasattr(node, "end_lineno"):
+            if isinstance(node, ast.Tuple) and text.startswith("("):
+                yield node, text[1:-1]  # as authors write it, where that says the same
+            yield node, text
+            if isinstance(node, ast.expr):
+                yield node, f"({text})"
+        if isinstance(node, ast.stmt):
+            return
+        node = parents.get(id(node))
+        if not isinstance(node, WHOLE):
+            return
+        with edit.slot.holding(edit.node):
+            text = ast.unparse(node)
+
+
+def _printed(node: Node) -> str:
+    return "\n".join(ast.unparse(one) for one in (node if isinstance(node, list) else [node]))
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _replaced(node: ast.AST, text: str, lines: list[str], indent: int) -> LinePatch | None:
+    """The lines of a node with a text in its place; columns of nodes are bytes of what was dedented."""
+    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+    start, end = getattr(node, "col_offset", 0), getattr(node, "end_col_offset", 0)
+    old = [line.rstrip("\r\n") for line in lines[first - 1 : last]]
+    if not old or any(line[:indent].strip() for line in old):
+        return None
+    before = old[0].encode()[: start + indent].decode(errors="replace")
+    after = old[-1].encode()[end + indent :].decode(errors="replace")
+    indented = text.replace("\n", "\n" + " " * _indent(old[0]))
+    new = f"{before}{indented}{after}".split("\n")
+    return LinePatch("", first, tuple(old), tuple(new if text else []))
+
+
+def _says(patch: LinePatch, meant: str, function: ast.FunctionDef, lines: list[str]) -> bool:
+    """Whether the function with these lines is the tree that is meant."""
+    own = [line.rstrip("\r\n") for line in lines[function.lineno - 1 : function.end_lineno]]
+    at = patch.line - function.lineno
+    own[at : at + len(patch.removed)] = patch.added
+    try:
+        (found,) = ast.parse(textwrap.dedent("\n".join(own))).body
+    except (SyntaxError, ValueError):
+        return False
+    return ast.unparse(found) == meant
+
+
+ORDINARY = (Tensor, list, tuple, dict, int, float, complex, str, slice, range, type)
+"""Kinds of values whose methods do nothing but compute."""
+
+_NOTE, _LAST = "_gradverify_note", "_gradverify_last"
+"""Functions that a backward calls whose values are noted."""
+
+
+@dataclass
+class TracedBackward:
+    """One run of backward."""
+
+    source: Source
+    slots: list[Slot]
+    parents: dict[int, ast.AST]
+    """By the id of a node."""
+    values: dict[int, Value] = field(default_factory=dict)
+    """By the number of a slot: what stood there first."""
+    locals: dict[str, Value] = field(default_factory=dict)
+    """Names at the end of backward."""
+    steps: int = 1
+    """Expressions that were evaluated: a loop has many."""
+    known: list[Known] = field(default_factory=list)
+    is_foreign: bool = False
+    """Methods of objects are called that may do anything."""
+
+    def note(self, number: int, value: Value) -> Value:
+        """What a slot comes to."""
+        self.steps += 1
+        if not isinstance(value, ORDINARY) and self._is_owner(self.slots[number]):
+            self.is_foreign = True
+        if number not in self.values:
+            self.values[number] = as_it_is(value)
+        return value
+
+    def last(self, names: Mapping[str, Value], value: Value) -> Value:
+        """What the names stand for when backward returns a value."""
+        self.locals = {name: as_it_is(v) for name, v in names.items()}
+        return value
+
+    def _is_owner(self, slot: Slot) -> bool:
+        """Whether a method of what is there is called."""
+        call = self.parents.get(id(slot.parent))
+        return (
+            isinstance(slot.parent, ast.Attribute) and isinstance(call, ast.Call) and call.func is slot.parent
+        )
+
+    def names(self) -> dict[str, Value]:
+        """Those at the end, and those of functions inside."""
+        found = dict(self.locals)
+        for number, slot in enumerate(self.slots):
+            if isinstance(slot.node, ast.Name) and number in self.values:
+                found.setdefault(slot.node.id, self.values[number])
+        return found
+
+
+def traced(
+    source: Source, forward: Sequence[Source], start: Callable[[Callable[..., Any]], bool]
+) -> TracedBackward | None:
+    """Run backward once with its values noted; None where that fails, or where it is more than tensors.
+
+    `start` gets a function to run as backward.
+    """
+    values = [s for s in slots(source.whole) if _is_value(s, source)]
+    run = TracedBackward(source, values, _parents(source.whole))
+    made = _noting(source).compiled({_NOTE: run.note, _LAST: run.last})
+    if made is None:
+        return None
+
+    def noting(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
+        found = made(ctx, *given)
+        with torch.no_grad():
+            run.known = known_in(source, forward, run.names(), ctx)
+        return found
+
+    return run if start(noting) and not run.is_foreign else None
+
+
+def _parents(tree: ast.AST) -> dict[int, ast.AST]:
+    return {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+
+
+def _noting(source: Source) -> Source:
+    """The same backward, which tells what each of its expressions comes to."""
+    noted = copy.deepcopy(source.whole)
+    for number, slot in enumerate([s for s in slots(noted) if _is_value(s, source)]):
+        assert isinstance(slot.node, ast.expr)  # noqa: S101
+        slot.put(_call(_NOTE, [ast.Constant(number), slot.node]))
+    *helpers, tree = [node for node in noted.body if isinstance(node, ast.FunctionDef)]
+    for statement in list(_returns(tree)):
+        value = statement.value or ast.Constant(None)
+        statement.value = _call(_LAST, [_call("locals", []), value])
+    return Source(source.function, tree, tuple(helpers))
+
+
+def _call(name: str, arguments: list[ast.expr]) -> ast.Call:
+    return ast.Call(func=ast.Name(name, ast.Load()), args=arguments, keywords=[])
+
+
+def _returns(tree: ast.AST) -> Iterator[ast.Return]:
+    """Those that are not of a function inside of this one."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Return):
+            yield node
+        elif not isinstance(node, ast.FunctionDef | ast.Lambda):
+            yield from _returns(node)
+
+
+_NO_VALUES = (ast.Slice, ast.Starred, ast.JoinedStr, ast.FormattedValue)
+
+_PARENTS_WITHOUT = (ast.arguments, ast.FormattedValue, ast.JoinedStr, ast.arg, ast.FunctionDef)
+"""Nodes below which nothing comes to a value that may be another one."""
+
+
+def _is_value(slot: Slot, source: Source) -> bool:
+    """Whether an expression stands there that comes to a value which may be another one."""
+    node, parent = slot.node, slot.parent
+    if not isinstance(node, ast.expr) or isinstance(node, _NO_VALUES) or isinstance(parent, _PARENTS_WITHOUT):
+        return False
+    is_function = isinstance(parent, ast.Call) and slot.field == "func"
+    if is_function or not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+        return False
+    return not _is_fixed(node, source)
+
+
+def _is_fixed(node: ast.expr, source: Source) -> bool:
+    """Whether nothing else can stand for an expression: `...`, the ctx, a module, a function."""
+    match node:
+        case ast.Tuple(elts=parts):
+            return any(isinstance(part, ast.Slice | ast.Starred) for part in parts)
+        case ast.Constant(value=value):
+            return value is None or value is Ellipsis
+        case ast.Name() | ast.Attribute():
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            is_torchs = isinstance(node, ast.Attribute) and name in OF_TORCH
+            return is_torchs or name == source.context or resolved(node, source.function) is not None
+        case _:
+            return False
+
 
 MOST_STEPS = 2_000_000
 """Expressions that all changed backwards together may evaluate: a loop has many in one backward."""

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradverify.verifier.diagnose.cause import Cause
-from gradverify.verifier.diagnose.evidence import Pair, Pairs
-from gradverify.verifier.diagnose.hypotheses.named_values import Side, named_values, side_shape, spread
-from gradverify.verifier.diagnose.words import of_gradient
+from gradverify.verifier.diagnose.evidence import Cause, Pair, Pairs, of_gradient
+from gradverify.verifier.diagnose.hypotheses.branch import Side, named_values, side_shape, spread
 
 LEAST_TELLING = 8
 """Distinct values of the factor that must have been seen: fewer fit too many formulas."""

@@ -7,10 +7,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from gradverify.verifier.diagnose.cause import Cause
-from gradverify.verifier.diagnose.evidence import Explanation, Pair, Pairs
+from gradverify.verifier.diagnose.evidence import (
+    Cause,
+    Explanation,
+    Pair,
+    Pairs,
+    of_gradient,
+    times_too_large,
+)
 from gradverify.verifier.diagnose.hypotheses.factor import SAME_FACTOR, factor_of
-from gradverify.verifier.diagnose.words import of_gradient, times_too_large
 
 Predicted = Callable[[Pair], Explanation | None]
 """What backward gives, if the hypothesis holds, from the true Jacobian; None where it says nothing."""
