@@ -25,7 +25,6 @@ from gradverify.verifier.doubt.reasons import (
     UNDER_A_SPEC_AT_UNDECLARED,
     Reason,
     guess_behind,
-    past_an_end,
 )
 
 CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
@@ -118,7 +117,7 @@ def _is_certain(near: Neighbours, finding: Finding) -> bool:
     doubts = inventions_of(near.sample)
     if finding.cause == NOT_REPEATED:
         return False
-    if any(d.differ for d in doubts) or guess_behind(near.sample, finding) or near.once(past_an_end):
+    if any(d.differ for d in doubts) or guess_behind(near.sample, finding):
         return False
     if finding.code == OF_THE_COUNT and any(_may_make_another_count(d, finding) for d in doubts):
         return False

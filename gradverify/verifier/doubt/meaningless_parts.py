@@ -1,8 +1,7 @@
-"""Whether a mismatch hangs on a part of an input that means nothing: one that is never read, or is padding.
+"""Whether a mismatch hangs on a part of an input that means nothing, since it is padding.
 
-A pair of real and imaginary parts has a last dimension of two: of three, the third is never read, and what
-backward says of it means nothing. Where sequences are padded with zeros, in the inputs and in the outputs,
-backward gives the padding no gradient, and is right where the inputs hold zeros there, too.
+Where sequences are padded with zeros, in the inputs and in the outputs, backward gives the padding no
+gradient, and is right where the inputs hold zeros there, too.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.neighbours import with_values
 from gradverify.verifier.guard import Raised
@@ -21,30 +19,7 @@ from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 
 STEPS = (0.37, 7.3, -7.3)
-"""How far an entry is moved to see whether forward reads it: far enough to cross a threshold, too."""
-
-MOST_ENTRIES = 400
-"""Entries of an input that are moved one by one."""
-
-
-def unread_slice(sample: Sample, wanted: str | None = None, *, second_order: bool = False) -> str:
-    """A dimension of an input of which forward leaves whole slices unread, in words; empty for none.
-
-    Where the mismatch (for the input `wanted`, or any) is there as well if what is not read is zero, and in
-    what is read, it has nothing to do with them.
-    """
-    for name, primal in zip(sample.problem.input_names, sample.problem.primals, strict=True):
-        read = _read_entries(sample, name, primal)
-        if read is None:
-            continue
-        for dimension in range(primal.dim()):
-            others = [k for k in range(primal.dim()) if k != dimension]
-            slices = read.any(dim=others) if others else read
-            if slices.all() or not slices.any():
-                continue
-            if not _mismatch_in(sample, {name: read}, wanted, second_order=second_order):
-                return f"the size of dimension {dimension} of `{name}`, part of which is never read,"
-    return ""
+"""How far entries are moved to see whether forward reads them: far enough to cross a threshold, too."""
 
 
 def padded_inputs(sample: Sample, wanted: str | None = None) -> tuple[str, ...]:
@@ -100,15 +75,13 @@ def _are_the_same_rows(one: Tensor, other: Tensor) -> bool:
     return False
 
 
-def _mismatch_in(
-    sample: Sample, parts: Mapping[str, Tensor], wanted: str | None, *, second_order: bool = False
-) -> bool:
+def _mismatch_in(sample: Sample, parts: Mapping[str, Tensor], wanted: str | None) -> bool:
     """Whether it is there in parts of some inputs (bool, in their shapes) where all else of these is zero."""
     given = dict(zip(sample.problem.input_names, sample.problem.primals, strict=True))
     moved = with_values(
         sample, {n: torch.where(p.to(given[n].device), given[n], 0.0) for n, p in parts.items()}
     )
-    problem = second_order_problem(moved) if second_order else moved.problem
+    problem = moved.problem
     judged = judge(problem, Tolerance(sample.subject.settings.rtol))
     if not isinstance(judged, Judged):
         return False
@@ -120,24 +93,3 @@ def _mismatch_in(
         wrong[:, block.start : block.stop][:, elsewhere.expand(block.shape).reshape(-1)] = False
     asked = blocks.get(wanted or "")
     return bool(wrong.any() if asked is None else wrong[:, asked.start : asked.stop].any())
-
-
-def _read_entries(sample: Sample, name: str, primal: Tensor) -> Tensor | None:
-    """bool, in the input's shape: entries on which some output depends. None where forward raises."""
-    problem = sample.problem
-    place = problem.input_names.index(name)
-    base = problem.evaluate(problem.primals)
-    if isinstance(base, Raised) or primal.is_complex() or primal.numel() > MOST_ENTRIES:
-        return None
-    read = torch.zeros(primal.numel(), dtype=torch.bool)
-    for entry in range(primal.numel()):
-        for step in STEPS:
-            moved = [p.clone() for p in problem.primals]
-            moved[place].view(-1)[entry] += step
-            result = problem.evaluate(moved)
-            if isinstance(result, Raised):
-                return None
-            if any(not torch.equal(a, b) for a, b in zip(result.value, base.value, strict=True)):
-                read[entry] = True
-                break
-    return read.reshape(primal.shape)

@@ -93,16 +93,6 @@ def at_other_shapes(sample: Sample) -> tuple[str, ...]:
     return found or _first_right(_taken(sample, _all_with_fewer(sample)), MOST_JUDGED)
 
 
-def takes_more_dimensions(sample: Sample) -> bool:
-    """Whether forward takes an input with one dimension more."""
-    return takes(sample, _further_dimensions(sample))
-
-
-def takes(sample: Sample, several: Iterable[Shapes]) -> bool:
-    """Whether forward takes any of several shapes."""
-    return not sample.case.hook and next(_taken(sample, islice(several, MOST_TRIED)), None) is not None
-
-
 def at_shapes(sample: Sample, several: Iterable[Shapes]) -> Shapes | None:
     """The first of several shapes that forward takes at which backward is right; None for none."""
     if sample.inputs.size * sample.problem.outputs.size > MOST_RETURNED_ENTRIES or sample.case.hook:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gradverify.model import Doubt, Finding, Point, TensorInput
+from gradverify.verifier.checks.reading import Irregularity
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (
     declare,
@@ -24,7 +25,6 @@ from gradverify.verifier.checks.wording import (
     unsteady,
 )
 from gradverify.verifier.doubt.accidents import is_accident
-from gradverify.verifier.doubt.complex_inputs import at_complex_inputs
 from gradverify.verifier.doubt.constants import right_for_some
 from gradverify.verifier.doubt.equal_sizes import at_equal_sizes
 from gradverify.verifier.doubt.inventions import (
@@ -37,11 +37,10 @@ from gradverify.verifier.doubt.inventions import (
     write_in_doubt,
 )
 from gradverify.verifier.doubt.manifolds import linear_at_definite, right_along, right_at_definite
-from gradverify.verifier.doubt.meaningless_parts import padded_inputs, unread_slice
+from gradverify.verifier.doubt.meaningless_parts import padded_inputs
 from gradverify.verifier.doubt.neighbours import Neighbours
 from gradverify.verifier.doubt.other_sizes import at_even_sizes, at_other_shapes, odd_sizes_alone, right_at
 from gradverify.verifier.doubt.other_values import MEASURED, whatever_invented
-from gradverify.verifier.doubt.repeatable import is_repeatable
 from gradverify.verifier.doubt.returned_shapes import names_of_other_shapes, of_returned_ranks
 from gradverify.verifier.doubt.steadiness import is_steady
 from gradverify.verifier.doubt.undeclared_values import (
@@ -52,7 +51,6 @@ from gradverify.verifier.doubt.undeclared_values import (
     right_inside,
     right_where_converged,
 )
-from gradverify.verifier.doubt.written_sizes import at_written_sizes
 
 OF_AN_EXCEPTION = "GV102"
 """Backward raises."""
@@ -96,12 +94,6 @@ def guess_behind(sample: Sample, finding: Finding) -> str:
     return size_in_doubt(sample) or write_in_doubt(sample, finding) or count_in_doubt(sample, finding)
 
 
-def past_an_end(sample: Sample) -> tuple[str, ...]:
-    """Inputs whose shape was guessed too small where forward seems to read whatever lies in memory."""
-    summed = tuple(of_returned_ranks(sample))
-    return summed if summed and not is_repeatable(sample) else ()
-
-
 def _if_guessed(finding: Finding, what: Iterable[str]) -> Finding | None:
     """The finding as one that hangs on what was guessed; None where that is nothing."""
     named = tuple(filter(None, what))
@@ -115,10 +107,6 @@ def _shapes_of(finding: Finding, names: Iterable[str]) -> Finding | None:
 def _no_derivative_meant(near: Neighbours, finding: Finding) -> Finding | None:
     signs = signs_of(near.sample, finding)
     return deliberate(finding, joined(signs)) if signs else None
-
-
-def _too_small(near: Neighbours, finding: Finding) -> Finding | None:
-    return _shapes_of(finding, near.once(past_an_end))
 
 
 def _meant(near: Neighbours, finding: Finding) -> Finding | None:
@@ -147,8 +135,20 @@ def _is_there_whatever(near: Neighbours, finding: Finding, doubts: Iterable[Doub
 
 
 def _real_inputs(near: Neighbours, finding: Finding) -> Finding | None:
-    real = at_complex_inputs(near.sample, finding) if finding.code == OF_THE_DTYPE else ()
-    return _if_guessed(finding, (f"that `{name}` is real" for name in real))
+    """A Fourier transform takes real inputs, too; its complex gradients are right for complex ones."""
+    if finding.code != OF_THE_DTYPE or finding.input not in _of_complex_gradients(near.sample):
+        return None
+    return _if_guessed(finding, [f"that `{finding.input}` is real"])
+
+
+def _of_complex_gradients(sample: Sample) -> set[str]:
+    """Real inputs for which backward returned a complex gradient."""
+    reader = sample.subject.reader
+    return {
+        sample.arguments[remark.position].name
+        for (kind, _), remark in (reader.remarks.items() if reader is not None else ())
+        if kind is Irregularity.DTYPE and "complex" in remark.got and "complex" not in remark.expected
+    }
 
 
 def _returned_shapes(near: Neighbours, finding: Finding) -> Finding | None:
@@ -167,8 +167,7 @@ def _other_shapes(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _other_sizes(near: Neighbours, finding: Finding) -> Finding | None:
-    asked = (at_written_sizes, at_equal_sizes) if _is_of_shapes(finding) else ()
-    return _if_guessed(finding, next(filter(None, map(near.once, asked)), ()))
+    return _if_guessed(finding, near.once(at_equal_sizes) if _is_of_shapes(finding) else ())
 
 
 def _iterations(near: Neighbours, finding: Finding) -> Finding | None:
@@ -259,13 +258,6 @@ def _kind(sample: Sample, name: str | None, *, second_order: bool) -> str:
     return next(filter(None, (right_for_some(s, name, second_order=second_order) for s in samples)), "")
 
 
-def _unread(near: Neighbours, finding: Finding) -> Finding | None:
-    if finding.code == OF_GRAD_OUTPUT:
-        return None
-    found = near.once(unread_slice, finding.input, second_order=_is_second_order(finding))
-    return _if_guessed(finding, [found])
-
-
 def _anything_invented(near: Neighbours, finding: Finding) -> Finding | None:
     """Options and factors are swept; other values are drawn again."""
     sample = near.sample
@@ -301,7 +293,6 @@ def _any_minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
 
 AT_DECLARED: tuple[Reason, ...] = (
     _no_derivative_meant,
-    _too_small,
     _meant,
     _outside_domain,
     _invented_values,
@@ -316,7 +307,6 @@ AT_DECLARED: tuple[Reason, ...] = (
     _manifold,
     _unsteady,
     _constants,
-    _unread,
     _padding,
 )
 
