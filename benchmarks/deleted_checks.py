@@ -114,7 +114,7 @@ verifier.checks.precision | iter(()) | value_ranges.declared_values
 verifier.collect | () | discover.unreached
 verifier | iter(()) | extra_cases.judged_at_three_dimensions
 verifier.checks | () | grad_output.rounded_to
-verifier.doubt | "" | constants.right_for_some
+verifier.doubt | "" | other_values.right_for_some
     deliberate.looks_deliberate
 verifier | iter(()) | extra_cases.judge_beyond
 verifier.diagnose | iter(()) | findings.causes_of

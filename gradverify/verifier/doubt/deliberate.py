@@ -1,21 +1,88 @@
-"""How a Function shows that its gradient is a choice of its author's, and not meant to be the derivative."""
+"""How a Function shows that its gradient is a choice of its author's, and not meant to be the derivative.
+
+A backward that is no linear function of grad_output: which of those that are chosen on purpose it is.
+
+Found by what backward makes of multiples of one grad_output. A gradient that is cut off is linear at small
+ones and stays as it is at large ones, or is zero at small ones and linear at large ones; a normalised one is
+the same for all; a rectified one is linear once that of the negative is taken off. Anything else, a square or
+an absolute value, is chosen by nobody.
+
+What of inferred inputs was made up, and what says that a gradient is not meant to be the derivative.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding
+from gradverify.model import Doubt, Finding, tensors_of
+from gradverify.verifier.checks.result import NOT_REPEATED
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.chosen_of_grad_output import chosen_of
-from gradverify.verifier.doubt.neighbours import with_values
-from gradverify.verifier.doubt.plateaus import FLAT, JUMPS, changed, is_flat
+from gradverify.verifier.doubt.neighbours import FLAT, JUMPS, changed, is_flat, with_values
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Tensors
+
+Gradient = Callable[[Sequence[Tensor]], Tensor | None]
+"""From grad_outputs to the gradient of one input; None where backward raises or gives none."""
+
+SMALL, LARGE = 2.0**-60, 2.0**30
+"""Multiples of grad_output below and above every bound that somebody sets, and every epsilon in a
+denominator. Powers of two add no rounding, and these are within the range of float32."""
+
+NEAR = 1e-3
+"""Relative: a smooth bound, or an epsilon beside an ordinary grad_output, makes no such difference there."""
+
+CUT_OFF = "it cuts off or normalises grad_output"
+"""The same for all large grad_outputs: where an epsilon or a bound begins makes no difference."""
+
+
+def chosen_of(gradient: Gradient, cotangents: Sequence[Tensor]) -> str:
+    """What backward does with grad_output, as `it rectifies grad_output`; empty for nothing of the kind."""
+    scales = (SMALL, 2 * SMALL, 1.0, -1.0, LARGE, 2 * LARGE)
+    several = [gradient([scale * c for c in cotangents]) for scale in scales]
+    known = [g for g in several if g is not None and bool(g.isfinite().all())]
+    if len(known) < len(several):
+        return ""
+    small, twice_small, own, back, large, twice_large = known
+    if all(_near(g, own) for g in (large, twice_large)):
+        return CUT_OFF
+    is_linear_below = _near(twice_small, 2 * small)
+    is_linear_above = _near(twice_large, 2 * large)
+    if (is_linear_below and _near(twice_large, large)) or (is_linear_above and not small.any()):
+        return CUT_OFF
+    if (
+        is_linear_below
+        and is_linear_above
+        and not _near(-back, own)
+        and _is_additive(gradient, cotangents, own - back)
+    ):
+        return "it rectifies grad_output"
+    return ""
+
+
+def _near(one: Tensor, other: Tensor) -> bool:
+    """Whether two gradients are the same, and not zero."""
+    return bool(other.any()) and bool((one - other).abs().max() <= NEAR * other.abs().max())
+
+
+def _is_additive(gradient: Gradient, cotangents: Sequence[Tensor], odd: Tensor) -> bool:
+    """Whether the gradient less that of the negative, `odd`, is a linear function, and not zero."""
+    others = [c.flip(tuple(range(c.dim()))) + 0.5 for c in cotangents]
+    pairs = (others, [a + b for a, b in zip(cotangents, others, strict=True)])
+    found = []
+    for us in pairs:
+        ahead, behind = gradient(us), gradient([-u for u in us])
+        if ahead is None or behind is None:
+            return False
+        found.append(ahead - behind)
+    second, both = found
+    largest = torch.stack([odd.abs().max(), second.abs().max(), both.abs().max()]).max()
+    return bool(odd.any()) and bool((both - odd - second).abs().max() <= LINEAR * largest)
+
 
 SCALES = (-1.0, 64.0)
 """Factors on grad_output. Powers of two up to the sign, so that a linear backward gives the multiple to
@@ -213,3 +280,67 @@ def _moves(sample: Sample, place: int, output: int, value: Tensor, steps: Sequen
     """Whether an output changes when all entries of an input are moved, each by another distance."""
     several = (changed(sample, place, output, value, step) for step in steps)
     return any(entries is not None and bool(entries.any()) for entries in several)
+
+
+OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV201", "GV202"})
+"""Codes that say nothing of a gradient which is not meant to be the derivative."""
+
+OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
+"""Codes that rest on a derivative of forward as it was measured."""
+
+
+OF_THE_COUNT = "GV105"
+"""Another number of gradients than of arguments, or one for what is no tensor and may be meant to be."""
+
+OF_A_WRITE = "GV402"
+"""A write into an input: a spec says of one that is kept for it `mutated: true`."""
+
+WRITES = frozenset({"GV401", "GV402", "GV403"})
+"""Writes into grad_output, an input, what was saved."""
+
+
+def signs_of(sample: Sample, finding: Finding) -> list[str]:
+    """What shows that the gradient is not meant to be the derivative: in the source, in the numbers."""
+    if finding.cause == NOT_REPEATED:
+        return ["that backward should be the derivative (it gives another gradient each time)"]
+    if finding.code not in OF_THE_DERIVATIVE:
+        return []
+    said = [d.what for d in sample.subject.doubts if d.intent][:1]
+    return [*said, *filter(None, [looks_deliberate(sample, finding)])]
+
+
+def inventions_of(sample: Sample) -> tuple[Doubt, ...]:
+    """What of the inputs of this case was invented."""
+    options, sizes = dict(sample.case.options), dict(sample.case.sizes)
+    return tuple(
+        d
+        for d in sample.subject.doubts
+        if not d.intent
+        and not d.extreme
+        and not (d.certain and options.get(d.name) in d.certain)
+        and not (d.optional and options.get(d.name, ...) is None)
+        and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)
+    )
+
+
+def size_in_doubt(sample: Sample) -> str:
+    """The input of which a size of 0 was guessed, which says nothing of any other size; else empty."""
+    empty = (t.name for i in sample.case.inputs for t in tensors_of(i) if 0 in t.shape)
+    name = next(empty, "")
+    return f"that `{name}` may be empty" if name else ""
+
+
+def count_in_doubt(sample: Sample, finding: Finding) -> str:
+    """What was guessed if another number of gradients is meant: how long a list of tensors is; else empty."""
+    lists = (a.name.partition("[")[0] for a in sample.arguments if a.name.endswith("]"))
+    name = next(lists, "") if finding.code == OF_THE_COUNT else ""
+    return f"how many tensors `{name}` holds" if name else ""
+
+
+def write_in_doubt(sample: Sample, finding: Finding) -> str:
+    """What was guessed if a write is meant: a buffer kept for it, an option that asks for it; else empty."""
+    if finding.code == OF_A_WRITE and finding.input not in {None, *sample.problem.input_names}:
+        return f"that `{finding.input}` is no buffer to be written into"
+    named = (a.name for a in sample.arguments if a.value is True and finding.code in WRITES)
+    asking = next((name for name in named if "inplace" in name.replace("_", "").lower()), "")
+    return f"`{asking}` = True, which asks for that," if asking else ""

@@ -1,31 +1,483 @@
 """The verdict at guessed or undeclared values: a mismatch fails only if the guess cannot explain it.
 
 All of inferred inputs is a guess; of a spec, the values that it does not declare.
+
+Exceptions that backward raises at inferred inputs: mistakes whatever the inputs, or what a guess makes.
+
+Whether a gradient that is right says anything: a loop of no rounds has a backward of any kind.
+
+Why a guess may have made a mismatch: it is gone for another guess that forward accepts, or is meant.
+
+Each reason takes a finding and gives it as an inconclusive one that says what was guessed, or None. They are
+asked in the order of `AT_DECLARED`, or of `AT_UNDECLARED` where backward is right at moderate values: extreme
+ones need few reasons of their own. But an exponent of the author's may be one at which the limit exists, and
+an invented one not; and labels, masks and factors are other ones there, which hide all of a row, or name one
+entry twice.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
-from gradverify.model import Doubt, Finding, Outcome, Point, Severity
+from gradverify.model import Doubt, Finding, Outcome, Point, RaisedError, Severity, TensorInput
 from gradverify.rules import Family
+from gradverify.verifier.checks.reading import Irregularity, own_backward
 from gradverify.verifier.checks.result import NOT_REPEATED, CheckResult
+from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import invented
-from gradverify.verifier.doubt.accidents import hangs_on_no_guess
-from gradverify.verifier.doubt.inventions import OF_THE_COUNT, inventions_of
-from gradverify.verifier.doubt.neighbours import Neighbours
-from gradverify.verifier.doubt.nothing_seen import HIDDEN, NOTHING, depends_on_nothing, hidden_inputs
-from gradverify.verifier.doubt.reasons import (
-    AT_DECLARED,
-    AT_UNDECLARED,
-    UNDER_A_SPEC,
-    UNDER_A_SPEC_AT_UNDECLARED,
-    Reason,
-    guess_behind,
+from gradverify.verifier.checks.wording import (
+    declare,
+    deliberate,
+    doubted,
+    invented,
+    joined,
+    refused,
+    undeclared,
+    unsteady,
 )
+from gradverify.verifier.doubt.deliberate import (
+    OF_A_SLOPE,
+    OF_THE_COUNT,
+    OF_THE_DERIVATIVE,
+    count_in_doubt,
+    inventions_of,
+    signs_of,
+    size_in_doubt,
+    write_in_doubt,
+)
+from gradverify.verifier.doubt.neighbours import (
+    Neighbours,
+    declares_values,
+    is_locally_constant,
+    is_steady,
+    iterates_alone,
+    mismatched,
+    needless_minus_signs,
+    padded_inputs,
+    right_inside,
+    right_where_converged,
+    wrong_inputs,
+)
+from gradverify.verifier.doubt.other_sizes import (
+    at_equal_sizes,
+    at_even_sizes,
+    at_other_shapes,
+    names_of_other_shapes,
+    odd_sizes_alone,
+    of_returned_ranks,
+    right_at,
+)
+from gradverify.verifier.doubt.other_values import (
+    MEASURED,
+    at_other_numbers,
+    linear_at_definite,
+    right_along,
+    right_at_definite,
+    right_for_some,
+    whatever_invented,
+)
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.raised_errors import is_bound_nowhere
+
+ACCIDENTS = frozenset(
+    {"NameError", "AttributeError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
+)
+"""Exceptions in backward that inferred inputs do not explain: forward accepted them. An index beyond the end
+is one of a size or a rank that was guessed."""
+
+_NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
+
+
+def hangs_on_no_guess(sample: Sample, error: RaisedError | None) -> bool:
+    """Whether backward raised what no inputs at all explain: a name bound nowhere, its own signature."""
+    if error is None or error.deliberate:
+        return False
+    return is_bound_nowhere(error) or (error.type == "TypeError" and _takes_another_count(sample))
+
+
+def _takes_another_count(sample: Sample) -> bool:
+    """Whether backward takes another number of grad_outputs than forward has outputs, whatever is passed.
+
+    Where forward takes a list, how long it is may decide how many outputs there are.
+    """
+    function = sample.subject.function_class
+    if function is None or any("[" in a.name or a.in_list for a in sample.arguments):
+        return False
+    try:
+        signature = inspect.signature(own_backward(function))
+    except (TypeError, ValueError):
+        return False
+    try:
+        signature.bind(None, *(None for _ in range(sample.outputs_returned)))
+    except TypeError:
+        return True
+    return False
+
+
+def is_accident(sample: Sample, finding: Finding) -> bool:
+    """Whether backward raised what no choice of inputs explains.
+
+    What is asked in vain of a tensor or a number may have been meant to be another kind of argument.
+    """
+    raised = finding.raised
+    if raised is None or raised.deliberate or raised.type not in ACCIDENTS:
+        return False
+    named = _NO_ATTRIBUTE.match(raised.message)
+    return named is None or named[1] not in {type(a.value).__name__ for a in sample.arguments}
+
+
+NOTHING = "no output depends on any input, so that no gradient was seen"
+"""What is said of a gradient that is zero, rightly, where something was invented."""
+
+HIDDEN = "no output depends on {} here, and the gradient is wrong at other values of what was guessed"
+"""What is said where the invented numbers hide what is wrong."""
+
+REDRAWN = tuple(range(101, 909, 101))
+"""Offsets from a case's seed to those of other masks, labels and dropped entries: one draw may hide all."""
+
+
+def depends_on_nothing(sample: Sample) -> bool:
+    """Whether the gradient at a sample where it is verified is zero in every entry.
+
+    Not where other draws, or other sizes, have a gradient, which is right there.
+    """
+    if not _is_zero(sample):
+        return False
+    redrawn = [replace(sample.case, seed=sample.case.seed + offset) for offset in REDRAWN]
+    for number, case in enumerate((*redrawn, *sample.subject.spares)):
+        # Of integers every second draw has some twice.
+        other = prepare(sample.subject, case, sample.point, (sample.draw + number) % 2)
+        if isinstance(other, Sample) and not _is_zero(other) and mismatched(other) is False:
+            return False
+    return True
+
+
+def hidden_inputs(sample: Sample, invented: Iterable[str]) -> tuple[str, ...]:
+    """Inputs whose gradient is zero, rightly, and wrong at other values of the invented numbers.
+
+    A window of less than one leaves attention its diagonal: no score counts, and none that is wrong is seen.
+    """
+    zero = _of_no_effect(sample)
+    wrong: set[str] = set()
+    for other in at_other_numbers(sample, invented) if zero else ():
+        shown = zero - _of_no_effect(other)
+        if shown:
+            wrong |= shown & (wrong_inputs(other) or set())
+    return tuple(name for name in sample.problem.input_names if name in wrong)
+
+
+def _is_zero(sample: Sample) -> bool:
+    return _of_no_effect(sample) == set(sample.problem.input_names)
+
+
+def _of_no_effect(sample: Sample) -> set[str]:
+    """Inputs to which a random grad_output gives zeros; none where backward raises."""
+    problem = sample.problem
+    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
+    result = problem.pull_back(problem.primals, u)
+    if isinstance(result, Raised):
+        return set()
+    given = zip(problem.input_names, result.value, strict=True)
+    return {name for name, gradient in given if gradient is None or not gradient.any()}
+
+
+OF_AN_EXCEPTION = "GV102"
+"""Backward raises."""
+
+OF_A_SHAPE = "GV103"
+"""A gradient in another shape than its input has."""
+
+OF_THE_DTYPE = "GV104"
+"""A gradient in another dtype: a complex one may be right for complex inputs."""
+
+OF_GRAD_OUTPUT = "GV106"
+"""Of what backward makes of grad_output, whatever forward is."""
+
+OF_NO_VALUE = "GV108"
+"""A gradient that is NaN or infinite: its author may divide by what is never zero, or never alike."""
+
+OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
+"""Codes that a wrong guess of a shape can have made."""
+
+ON_NO_MANIFOLD = ("GV102", "GV104", "GV106", "GV2", "GV501")
+"""Codes that no manifold explains. Where the first derivative is right in every direction, there is none; and
+a backward is linear in grad_output wherever the inputs lie, but for an iteration that does not converge."""
+
+SLIGHT = 1e-3
+"""Share of a derivative, the tolerance of torch's gradcheck: where backward is right at moderate values,
+one that protects a division by zero is off by so much at tiny ones, and only a spec says that they count."""
+
+NOT_CONVERGED = "that forward's iteration converges at such values"
+CONVERGES_ELSEWHERE = "forward repeats a step, which need not converge at such values"
+CONSTANT = "forward is constant wherever it is wrong, as outside of a domain"
+SOME_RANGE = "a narrower `range:`"
+
+OF_A_DOMAIN = OF_A_SLOPE | {OF_NO_VALUE}
+"""Codes that values outside of a domain can have made."""
+
+Reason = Callable[[Neighbours, Finding], Finding | None]
+
+
+def guess_behind(sample: Sample, finding: Finding) -> str:
+    """What was guessed if this very finding is meant; else empty."""
+    return size_in_doubt(sample) or write_in_doubt(sample, finding) or count_in_doubt(sample, finding)
+
+
+def _if_guessed(finding: Finding, what: Iterable[str]) -> Finding | None:
+    """The finding as one that hangs on what was guessed; None where that is nothing."""
+    named = tuple(filter(None, what))
+    return invented(finding, named) if named else None
+
+
+def _shapes_of(finding: Finding, names: Iterable[str]) -> Finding | None:
+    return _if_guessed(finding, (f"the shape of `{name}`" for name in names))
+
+
+def _no_derivative_meant(near: Neighbours, finding: Finding) -> Finding | None:
+    signs = signs_of(near.sample, finding)
+    return deliberate(finding, joined(signs)) if signs else None
+
+
+def _meant(near: Neighbours, finding: Finding) -> Finding | None:
+    return _if_guessed(finding, [guess_behind(near.sample, finding)])
+
+
+def _invented_values(near: Neighbours, finding: Finding) -> Finding | None:
+    """No shape makes a backward that is not linear, but what is never written where two sizes differ.
+
+    Other values settle nothing where the shape of the gradient shows that another shape may be meant.
+    """
+    linear = finding.code != OF_GRAD_OUTPUT
+    doubts = [d for d in inventions_of(near.sample) if linear or d.differ or not d.of_shape]
+    testable = bool(doubts) and all(d.of_values for d in doubts)
+    fits = finding.input not in near.once(names_of_other_shapes)
+    settled = testable and fits and _is_there_whatever(near, finding, doubts)
+    return None if settled else _if_guessed(finding, (d.what for d in doubts))
+
+
+def _is_there_whatever(near: Neighbours, finding: Finding, doubts: Iterable[Doubt]) -> bool:
+    """Whether it is there for all other values of what was invented."""
+    names, second_order = tuple(d.name for d in doubts), _is_second_order(finding)
+    return finding.code in MEASURED and near.once(
+        whatever_invented, names, finding.input, second_order=second_order
+    )
+
+
+def _real_inputs(near: Neighbours, finding: Finding) -> Finding | None:
+    """A Fourier transform takes real inputs, too; its complex gradients are right for complex ones."""
+    if finding.code != OF_THE_DTYPE or finding.input not in _of_complex_gradients(near.sample):
+        return None
+    return _if_guessed(finding, [f"that `{finding.input}` is real"])
+
+
+def _of_complex_gradients(sample: Sample) -> set[str]:
+    """Real inputs for which backward returned a complex gradient."""
+    reader = sample.subject.reader
+    return {
+        sample.arguments[remark.position].name
+        for (kind, _), remark in (reader.remarks.items() if reader is not None else ())
+        if kind is Irregularity.DTYPE and "complex" in remark.got and "complex" not in remark.expected
+    }
+
+
+def _returned_shapes(near: Neighbours, finding: Finding) -> Finding | None:
+    summed = of_returned_ranks(near.sample) if finding.code in OF_SHAPES else {}
+    right = summed and (finding.code == OF_A_SHAPE or right_at(near.sample, summed, finding.input))
+    return _shapes_of(finding, summed if right else ())
+
+
+def _odd_sizes(near: Neighbours, finding: Finding) -> Finding | None:
+    odd = near.once(odd_sizes_alone, finding.input) if _is_of_shapes(finding) else ()
+    return _if_guessed(finding, (f"the odd size of `{name}`" for name in odd))
+
+
+def _other_shapes(near: Neighbours, finding: Finding) -> Finding | None:
+    return _shapes_of(finding, near.once(at_other_shapes) if _is_of_shapes(finding) else ())
+
+
+def _other_sizes(near: Neighbours, finding: Finding) -> Finding | None:
+    return _if_guessed(finding, near.once(at_equal_sizes) if _is_of_shapes(finding) else ())
+
+
+def _iterations(near: Neighbours, finding: Finding) -> Finding | None:
+    """Where forward stops before it converges, its derivative is another one than that of the fixed point.
+
+    A spec without a range for any input does not say that it converges, either.
+    """
+    sample = near.sample
+    if finding.code not in OF_A_SLOPE or (declares_values(sample) and not sample.subject.inferred):
+        return None
+    right = near.once(iterates_alone) and near.once(right_where_converged)
+    return _not_converged(near, finding, right) if right else None
+
+
+def _any_iterations(near: Neighbours, finding: Finding) -> Finding | None:
+    iterates = finding.code in OF_A_SLOPE and near.once(iterates_alone)
+    return _not_converged(near, finding, SOME_RANGE) if iterates else None
+
+
+def _not_converged(near: Neighbours, finding: Finding, declared: str) -> Finding:
+    if near.sample.subject.inferred:
+        return invented(finding, [NOT_CONVERGED], declare(declared))
+    return undeclared(finding, CONVERGES_ELSEWHERE, declared)
+
+
+def _outside_domain(near: Neighbours, finding: Finding) -> Finding | None:
+    inside = right_inside(near, finding) if finding.code in OF_A_DOMAIN else ""
+    what = f"that `{finding.input}` has other values (forward is constant wherever backward is wrong)"
+    return invented(finding, [what], declare(inside)) if inside else None
+
+
+def _constant_there(near: Neighbours, finding: Finding) -> Finding | None:
+    """At undeclared values, beside those at which backward is right."""
+    if finding.code not in OF_A_DOMAIN or not is_locally_constant(near.sample, finding):
+        return None
+    declared = f"a `range:` of `{finding.input}`"
+    if near.sample.subject.inferred:
+        what = f"that `{finding.input}` has such values (forward is constant wherever backward is wrong)"
+        return invented(finding, [what], declare(declared))
+    return undeclared(finding, CONSTANT, declared)
+
+
+def _padding(near: Neighbours, finding: Finding) -> Finding | None:
+    padded = near.once(padded_inputs, finding.input) if finding.code in OF_A_SLOPE else ()
+    names = " and ".join(f"`{name}`" for name in padded)
+    what = f"that {names} may hold values where forward and backward give zeros"
+    hint = declare(f"a `make:` function for {names} that leaves zeros there")
+    return invented(finding, [what], hint) if padded else None
+
+
+def _minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
+    """Of what acts on the first input."""
+    if finding.code not in OF_A_SLOPE | {OF_AN_EXCEPTION}:
+        return None
+    return _if_guessed(
+        finding, needless_minus_signs(near, finding.input, near.sample.problem.input_names[1:])
+    )
+
+
+def _refused(near: Neighbours, finding: Finding) -> Finding | None:
+    by_guess = finding.code == OF_AN_EXCEPTION and not is_accident(near.sample, finding)
+    return refused(finding) if by_guess else None
+
+
+def _manifold(near: Neighbours, finding: Finding) -> Finding | None:
+    along = "" if finding.code.startswith(ON_NO_MANIFOLD) else near.once(right_along)
+    if not along and finding.code == OF_NO_VALUE:
+        along = near.once(right_at_definite)
+    if finding.code == OF_GRAD_OUTPUT:
+        along = near.once(linear_at_definite)
+    return doubted(finding, along) if along else None
+
+
+def _unsteady(near: Neighbours, finding: Finding) -> Finding | None:
+    steady = finding.code not in OF_A_SLOPE or is_steady(near, finding.input)
+    return None if steady else unsteady(finding)
+
+
+def _constants(near: Neighbours, finding: Finding) -> Finding | None:
+    """First at even sizes: a table may be one of halves, or of pairs."""
+    if finding.code not in OF_THE_DERIVATIVE:
+        return None
+    return _if_guessed(finding, [near.once(_kind, finding.input, second_order=_is_second_order(finding))])
+
+
+def _kind(sample: Sample, name: str | None, *, second_order: bool) -> str:
+    samples = filter(None, (at_even_sizes(sample), sample))
+    return next(filter(None, (right_for_some(s, name, second_order=second_order) for s in samples)), "")
+
+
+def _anything_invented(near: Neighbours, finding: Finding) -> Finding | None:
+    """Options and factors are swept; other values are drawn again."""
+    sample = near.sample
+    inventions = inventions_of(sample)
+    what = [d.what for d in inventions if d.certain or d.differ]
+    redrawn = [d for d in inventions if d.of_values and not d.certain]
+    if redrawn and not _is_there_whatever(near, finding, redrawn):
+        what += [d.what for d in redrawn]
+    what += [d.what for d in sample.subject.doubts if d.extreme]
+    if _lost_entries(sample, finding.input):
+        what.append(f"that zeros of `{finding.input}` are none of its entries")
+    return _if_guessed(finding, what)
+
+
+def _such_values(near: Neighbours, finding: Finding) -> Finding | None:
+    """Every entry is NaN, or off by little: by an epsilon in a denominator, a tail that is cut off."""
+    sample, name = near.sample, finding.input
+    special = sample.point is Point.SPECIAL
+    worst = finding.entries.worst if finding.entries is not None else ()
+    slight = bool(worst) and all(abs(e.actual - e.expected) <= SLIGHT * abs(e.expected) for e in worst)
+    if not slight and not (finding.code == OF_NO_VALUE and special):
+        return None
+    zeros = special and _has_zeros(sample, name)
+    return _if_guessed(
+        finding, [f"that zeros of `{name}` are valid" if zeros else "that such values are valid"]
+    )
+
+
+def _any_minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
+    names = near.sample.problem.input_names if finding.code in OF_A_SLOPE else ()
+    return _if_guessed(finding, needless_minus_signs(near, finding.input, names))
+
+
+AT_DECLARED: tuple[Reason, ...] = (
+    _no_derivative_meant,
+    _meant,
+    _outside_domain,
+    _invented_values,
+    _real_inputs,
+    _returned_shapes,
+    _iterations,
+    _odd_sizes,
+    _other_shapes,
+    _other_sizes,
+    _minus_signs,
+    _refused,
+    _manifold,
+    _unsteady,
+    _constants,
+    _padding,
+)
+
+AT_UNDECLARED: tuple[Reason, ...] = (
+    _no_derivative_meant,
+    _anything_invented,
+    _such_values,
+    _any_iterations,
+    _any_minus_signs,
+    _constant_there,
+    _unsteady,
+)
+
+UNDER_A_SPEC: tuple[Reason, ...] = (_iterations,)
+"""At values that are drawn because a spec gives no range."""
+
+UNDER_A_SPEC_AT_UNDECLARED: tuple[Reason, ...] = (_any_iterations, _constant_there)
+
+
+def _is_of_shapes(finding: Finding) -> bool:
+    return finding.code in OF_SHAPES | {OF_AN_EXCEPTION}
+
+
+def _is_second_order(finding: Finding) -> bool:
+    return finding.code.startswith("GV2")
+
+
+def _has_zeros(sample: Sample, name: str | None) -> bool:
+    names = sample.problem.input_names
+    return name in names and bool((sample.problem.primals[names.index(name)] == 0).any())
+
+
+def _lost_entries(sample: Sample, name: str | None) -> bool:
+    """Whether an input in a sparse layout holds zeros, which are no entries of it and get no gradient."""
+    given = (i for i in sample.case.inputs if isinstance(i, TensorInput) and i.name == name)
+    return any(i.layout.startswith("sparse") for i in given) and _has_zeros(sample, name)
+
 
 CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
 """Codes that do not hang on the values of the inputs: no guess can have made them."""

@@ -4,24 +4,77 @@ A factor of 0.75, labels drawn at random or a flag may be no valid ones. If back
 value as well, for labels in order and all alike, for small factors and large ones, then no choice of
 them makes it right, and it does not matter that they were invented. Where forward takes few other values, or
 backward is right at one of them, the doubt remains.
+
+Whether an integer counts entries, groups or parts, and not the rounds of a loop.
+
+A backward may be the derivative of what many rounds converge to: with too few of them it is right, and looks
+wrong, whatever their number. So a count is tried otherwise only where forward uses it in torch's own calls,
+in indices and in arithmetic.
+
+Whether a mismatch hangs on values that constant tensors of inferred inputs are not meant to have.
+
+A tensor for which backward returns None is a table of angles, a target, a mask, a kernel. Its author knows
+more of its values than its shape tells: a rotary embedding repeats each cosine for both halves of a head,
+soft labels sum to one. A gradient that is right for all such values, and for no others, is no mistake. So the
+mismatch is looked for again with the constants of each kind; each kind leaves room for values that differ.
+
+Whether a mismatch on inferred inputs is one at inputs of every kind, or only off a manifold.
+
+A Function of unit vectors or of symmetric matrices has a gradient that need be right only along that
+manifold. Inputs guessed off it make a right backward look wrong. So the mismatch is measured again at
+row-normalised and at symmetrised inputs, and only its part along the manifold counts. A forward that
+projects its inputs onto the manifold itself is made for inputs off it, if backward goes by where they were:
+nothing is measured again. If backward does not, forward normalises only what is normal already.
 """
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model import TensorInput
+from gradverify.model import Point, TensorInput
+from gradverify.source import definition
+from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.samples import prepared
+from gradverify.verifier.checks.structured_grad_outputs import wrong_with_structure
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.neighbours import mismatched, with_values
-from gradverify.verifier.doubt.plain_counts import is_plain_count
+from gradverify.verifier.doubt.neighbours import is_square, mismatched, one_like, with_values
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.tolerance import Tolerance
+from gradverify.verifier.numerics.verdict import Judged, judge
+
+
+def is_plain_count(function: Any, name: str) -> bool:  # noqa: ANN401 - the user's class
+    """Whether forward hands a parameter to no loop, and to no function that may have one."""
+    body = definition(getattr(function, "forward", None))
+    if body is None:
+        return False
+    return not any(_may_loop(node, name) for node in ast.walk(body))
+
+
+def _may_loop(node: ast.AST, name: str) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(), args=args, keywords=keywords):
+            return any(_names(a, name) for a in (*args, *(k.value for k in keywords)))
+        case ast.While(test=test):
+            return _names(test, name)
+        case ast.Assign(targets=[ast.Name()], value=value):
+            return _names(value, name) and not isinstance(value, ast.Call)  # another name of it
+        case _:
+            return False
+
+
+def _names(node: ast.AST, name: str) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
+
 
 FACTORS = (2.5, 0.3, 0.01)
 """Other real numbers: large and small, none at which a wrong factor cannot be seen."""
@@ -181,3 +234,348 @@ def _discrete(
     rows = [{n: v for part in parts for n, v in part.items()} for parts in itertools.product(*several)]
     # What changes everything first: the row without a change is the sample itself.
     yield from sorted(rows, key=len, reverse=True)
+
+
+_Values = Callable[[Tensor], Tensor | None]
+"""A constant -> one of the same shape of some kind; None where its shape does not allow the kind."""
+
+MOST_ENTRIES = 4096
+"""Entries of the constants together that are tried: a table, no data set."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    words: str
+    """What they are, after `where the values of ... `."""
+    of: _Values
+
+
+def right_for_some(sample: Sample, name: str | None, *, second_order: bool) -> str:
+    """The constants and their kind, in words, for which backward is right; empty where it is for none.
+
+    One entry along a dimension, which forward broadcasts, is a kind, too.
+
+    Right in the gradient by one input, or by any for None; `second_order`: the backward of backward.
+    """
+    constants = _constants(sample)
+    if not constants or sum(v.numel() for v in constants.values()) > MOST_ENTRIES:
+        return ""
+    for kind, values in _tried(constants):
+        moved = with_values(sample, values)
+        if mismatched(moved, name, second_order=second_order) is False:
+            names = " and ".join(f"`{one}`" for one in values)
+            return f"that the values of {names} need not {kind.words}"
+    for one, along, value in _single(constants):
+        moved = with_values(sample, {one: value})
+        if _same_outputs(moved) and mismatched(moved, name, second_order=second_order) is False:
+            return f"that `{one}` has more than one entry along dimension {along}"
+    return ""
+
+
+def _single(constants: Mapping[str, Tensor]) -> Iterator[tuple[str, int, Tensor]]:
+    """Every constant with one entry along one of its dimensions, which forward may broadcast."""
+    for name, value in constants.items():
+        for along in range(value.dim()):
+            if value.shape[along] > 1:
+                yield name, along, value.narrow(along, 0, 1).contiguous()
+
+
+def _same_outputs(sample: Sample) -> bool:
+    """Whether forward gives outputs of the same shapes as before."""
+    ran = sample.problem.evaluate(sample.problem.primals)
+    if isinstance(ran, Raised):
+        return False
+    given = [torch.view_as_real(o).shape if o.is_complex() else o.shape for o in ran.value]
+    return given == [block.shape for block in sample.problem.outputs.blocks]
+
+
+def _constants(sample: Sample) -> dict[str, Tensor]:
+    """Real tensors that backward has no gradient for; one entry alone has no kind."""
+    return {
+        a.name: a.value
+        for a in sample.arguments
+        if isinstance(a.value, Tensor)
+        and not a.differentiable
+        and not a.in_list
+        and a.value.is_floating_point()
+        and a.value.layout is torch.strided
+        and a.value.numel() > 1
+    }
+
+
+def _tried(constants: Mapping[str, Tensor]) -> Iterator[tuple[_Kind, dict[str, Tensor]]]:
+    """Every kind with the constants that can be of it, where at least one was not of it already."""
+    for kind in KINDS:
+        values = {n: v for n, v in ((n, kind.of(v)) for n, v in constants.items()) if v is not None}
+        if any(not torch.equal(v, constants[n]) for n, v in values.items()):
+            yield kind, values
+
+
+def _halves_alike(x: Tensor) -> Tensor | None:
+    """[..., 2k] with the first k entries of each row twice."""
+    if not x.dim() or x.shape[-1] % 2 or x.shape[-1] < 4:
+        return None
+    half = x[..., : x.shape[-1] // 2]
+    return torch.cat([half, half], dim=-1)
+
+
+def _pairs_alike(x: Tensor) -> Tensor | None:
+    """[..., 2k] with every other entry of each row twice."""
+    if not x.dim() or x.shape[-1] % 2 or x.shape[-1] < 4:
+        return None
+    return x[..., ::2].repeat_interleave(2, dim=-1)
+
+
+def _summing_to_one(x: Tensor) -> Tensor | None:
+    """Positive rows along the last dimension with the sum 1."""
+    if not x.dim() or x.shape[-1] == 1:
+        return None
+    return x.abs() / x.abs().sum(dim=-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+
+
+def _of_norm_one(x: Tensor) -> Tensor | None:
+    """Rows along the last dimension with the norm 1."""
+    return torch.nn.functional.normalize(x, dim=-1) if x.dim() and x.shape[-1] > 1 else None
+
+
+def _zeros_and_ones(x: Tensor) -> Tensor | None:
+    """A mask that is 1 where the value is above the median."""
+    return (x > x.median()).to(x.dtype)
+
+
+def _symmetric(x: Tensor) -> Tensor | None:
+    """[..., n, n], the same transposed."""
+    return (x + x.mT) / 2 if is_square(x) and x.shape[-1] > 1 else None
+
+
+def _antisymmetric(x: Tensor) -> Tensor | None:
+    """[..., n, n], minus the same transposed."""
+    return (x - x.mT) / 2 if is_square(x) and x.shape[-1] > 1 else None
+
+
+def _skew_filter(x: Tensor) -> Tensor | None:
+    """[c, c, k, ...], whose convolution is minus its own adjoint: channels exchanged, the window turned."""
+    if x.dim() < 3 or x.shape[0] != x.shape[1]:
+        return None
+    window = list(range(2, x.dim()))
+    return (x - x.transpose(0, 1).flip(window)) / 2
+
+
+def _orthogonal(x: Tensor) -> Tensor | None:
+    """[..., n, n], whose inverse is its transpose."""
+    return torch.linalg.qr(x).Q if is_square(x) and x.shape[-1] > 1 else None
+
+
+KINDS = (
+    _Kind("repeat their first half along the last dimension", _halves_alike),
+    _Kind("be alike in pairs along the last dimension", _pairs_alike),
+    _Kind("sum to one along the last dimension", _summing_to_one),
+    _Kind("have the norm 1 along the last dimension", _of_norm_one),
+    _Kind("be zeros and ones alone", _zeros_and_ones),
+    _Kind("be a symmetric matrix", _symmetric),
+    _Kind("be an antisymmetric matrix", _antisymmetric),
+    _Kind("be a filter that is minus its own adjoint", _skew_filter),
+    _Kind("be an orthogonal matrix", _orthogonal),
+)
+"""Tables of angles in both layouts, soft labels, directions, masks, metrics, rotations, their generators."""
+
+
+Move = Callable[[Tensor], Tensor]
+"""An input to the nearest one on a manifold."""
+
+Projection = Callable[[Tensor, Tensor], Tensor]
+"""(differences of one row shaped like the input, the input) -> their part along the manifold."""
+
+TAKES_BACK = 1e-2
+"""Relative change of the outputs below which forward projects its inputs onto the manifold: the epsilon
+under a root, and the like, may change them a little."""
+
+BLIND = 1e-6
+"""Relative change of a gradient, and of the outputs, that is rounding alone."""
+
+LOPSIDED = 3.0
+"""Factor between the rows of an input that is tried: another one for each row."""
+
+
+@dataclass(frozen=True)
+class _Manifold:
+    """How a spec declares it, how inputs get there, and what counts along it."""
+
+    declared: str
+    move: Move
+    along: Projection
+
+
+def right_along(sample: Sample) -> str:
+    """The structure, as a spec declares it, along which the mismatch is not there; empty for none.
+
+    Only those count that may be meant: unit rows unless forward normalises them, and backward knows; rows
+    with the sum 1 if both are blind to how long rows are; symmetric matrices.
+    """
+    kinds: list[_Manifold] = []
+    wrong = _wrong_places(sample)
+    blind = all(_is_blind_to_lengths(sample, place) for place in wrong)
+    if blind or not all(_takes_back(sample, place, _row_normalised) for place in wrong):
+        kinds.append(_UNIT_ROWS)
+    if blind:
+        kinds.append(_SIMPLEX)
+    if any(is_square(p) for p in sample.problem.primals):
+        kinds.append(_SYMMETRIC)
+    right = (k.declared for k in kinds if not _mismatch_along(sample, k.move, k.along))
+    return next(right, "")
+
+
+def right_at_definite(sample: Sample) -> str:
+    """The structure of positive definite matrices, if backward is right along symmetric ones there; or empty.
+
+    An iteration that solves with such a matrix alone overflows, or divides by zero, at any other one.
+    """
+    if not any(is_square(p) and not p.is_complex() for p in sample.problem.primals):
+        return ""
+    return "" if _mismatch_along(sample, _definite, _along_symmetric) else "`structure: spd`"
+
+
+def linear_at_definite(sample: Sample) -> str:
+    """The structure of positive definite matrices, if backward is linear in grad_output there; or empty.
+
+    An iteration that solves with such a matrix alone need not converge at any other one.
+    """
+    if not any(is_square(p) and not p.is_complex() for p in sample.problem.primals):
+        return ""
+    moved = tuple(replace(a, value=_definite(a.value)) if a.differentiable else a for a in sample.arguments)
+    problem = replace(sample.problem, arguments=moved)
+    u = random_signs(problem.outputs.size, sample.key)
+    gradient = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
+    if isinstance(gradient, Raised) or not sample.inputs.flatten(gradient.value).isfinite().all():
+        return ""
+    there = replace(
+        sample,
+        arguments=moved,
+        problem=problem,
+        point=Point.TYPICAL,
+        draw=0,
+        subject=replace(sample.subject, is_first_of_options=True),
+    )
+    return "" if wrong_with_structure(there) else "`structure: spd`"
+
+
+def _wrong_places(sample: Sample) -> list[int]:
+    """Places of the inputs whose gradient is wrong; all where that is not known."""
+    problem = sample.problem
+    judged = judge(problem, Tolerance(sample.subject.settings.rtol))
+    every = list(range(len(problem.primals)))
+    if not isinstance(judged, Judged):
+        return every
+    wrong = judged.comparison.wrong | judged.comparison.nonfinite
+    return [k for k, b in enumerate(judged.inputs.blocks) if wrong[:, b.start : b.stop].any()] or every
+
+
+def _takes_back(sample: Sample, place: int, move: Move) -> bool:
+    """Whether forward gives for an input what it gives for the nearest one on a manifold."""
+    problem = sample.problem
+    primal = problem.primals[place]
+    if not primal.dim():
+        return False
+    outputs = []
+    for value in (_lopsided(primal), move(primal)):
+        result = problem.evaluate((*problem.primals[:place], value, *problem.primals[place + 1 :]))
+        if isinstance(result, Raised):
+            return False
+        outputs.append(result.value)
+    return all(
+        a.shape == b.shape and bool(((a - b).norm() <= TAKES_BACK * b.norm()).all())
+        for a, b in zip(*outputs, strict=True)
+    )
+
+
+def _lopsided(primal: Tensor) -> Tensor:
+    """Every row longer than it was, each by another factor."""
+    rows = torch.linspace(1.0, LOPSIDED, max(1, primal[..., 0].numel()) + 1, dtype=torch.float64)[1:]
+    return primal * rows.reshape(primal.shape[:-1]).unsqueeze(-1).to(primal)
+
+
+def _is_blind_to_lengths(sample: Sample, place: int) -> bool:
+    """Whether neither forward nor the gradient of an input goes by how long its rows are.
+
+    Where forward does not, the derivative is the smaller the longer the row.
+    """
+    problem = sample.problem
+    primal = problem.primals[place]
+    if not primal.dim() or primal.is_complex():
+        return False
+    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
+    found = []
+    for value in (primal, _lopsided(primal)):
+        moved = (*problem.primals[:place], value, *problem.primals[place + 1 :])
+        values, gradients = problem.evaluate(moved), problem.pull_back(moved, u)
+        gradient = None if isinstance(gradients, Raised) else gradients.value[place]
+        if isinstance(values, Raised) or gradient is None:
+            return False
+        found.append((*values.value, gradient))
+    return all(a.shape == b.shape and torch.allclose(a, b, rtol=BLIND) for a, b in zip(*found, strict=True))
+
+
+def _mismatch_along(sample: Sample, move: Move, project: Projection) -> bool:
+    arguments = tuple(replace(a, value=move(a.value)) if a.differentiable else a for a in sample.arguments)
+    problem = replace(sample.problem, arguments=arguments)
+    judged = judge(problem, Tolerance(sample.subject.settings.rtol))
+    if not isinstance(judged, Judged):
+        return True  # forward or backward refuses such inputs: it is not meant for them
+    if ignoring_grad_output(problem):
+        return True
+    comparison = judged.comparison
+    nonfinite = comparison.nonfinite.any()
+    # All of a row with a wrong entry: what a projection sets against that entry may be too small to be wrong.
+    wrong = comparison.wrong.any(dim=1, keepdim=True)
+    difference = torch.where(wrong, comparison.analytical - comparison.numerical, 0.0)
+    for block, primal in zip(sample.inputs.blocks, problem.primals, strict=True):
+        columns = slice(block.start, block.stop)
+        point = torch.view_as_real(primal) if primal.is_complex() else primal
+        allowed = (
+            comparison.bound[:, columns].nan_to_num(0.0, 0.0, 0.0).amax() if block.stop > block.start else 0.0
+        )
+        for row in difference[:, columns]:
+            along = project(row.reshape(block.shape), point.cpu())
+            if along.numel() and (along.abs() > allowed + 1e-9 * row.abs().max()).any():
+                return True
+    return bool(nonfinite)
+
+
+def _row_normalised(x: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(x, dim=-1) if x.dim() else x
+
+
+def _along_sphere(difference: Tensor, x: Tensor) -> Tensor:
+    """Without the part along x: moving along x leaves the unit sphere."""
+    if not x.dim():
+        return difference
+    return difference - (difference * x).sum(dim=-1, keepdim=True) * x
+
+
+def _sharing_one(x: Tensor) -> Tensor:
+    """Positive rows with the sum 1."""
+    return x.abs() / x.abs().sum(dim=-1, keepdim=True) if x.dim() and not x.is_complex() else x
+
+
+def _along_simplex(difference: Tensor, x: Tensor) -> Tensor:
+    """Without the mean of each row: a sum that remains 1 changes by none."""
+    return difference - difference.mean(dim=-1, keepdim=True) if x.dim() else difference
+
+
+def _symmetrised(x: Tensor) -> Tensor:
+    return (x + x.mT) / 2 if is_square(x) else x
+
+
+def _definite(x: Tensor) -> Tensor:
+    if not is_square(x):
+        return x
+    return x @ x.mT + x.shape[-1] * one_like(x)
+
+
+def _along_symmetric(difference: Tensor, x: Tensor) -> Tensor:
+    return (difference + difference.mT) / 2 if is_square(x) else difference
+
+
+_UNIT_ROWS = _Manifold("`structure: unit-norm`", _row_normalised, _along_sphere)
+_SIMPLEX = _Manifold("`structure: simplex`", _sharing_one, _along_simplex)
+_SYMMETRIC = _Manifold("`structure: symmetric`", _symmetrised, _along_symmetric)

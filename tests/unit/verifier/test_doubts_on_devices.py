@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from gradverify.verifier.doubt.constants import KINDS
-from gradverify.verifier.doubt.other_values import INTEGERS
+from gradverify.verifier.doubt.other_values import INTEGERS, KINDS
 
 ELSEWHERE = torch.device("meta")
 """A device beside the CPU that every machine has."""
