@@ -15,8 +15,15 @@ from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.run import Session, prepare
 from gradverify.session.verifying import verify_target
 from gradverify.session.worker_ended import WorkerError
-from gradverify.spec.draft import entry_data, entry_to_fill_in
-from gradverify.spec.writing import DraftedEntry, NotExtensibleError, extended_spec, is_mentioned, render_spec
+from gradverify.spec.draft import (
+    DraftedEntry,
+    NotExtensibleError,
+    entry_data,
+    entry_to_fill_in,
+    extended_spec,
+    is_mentioned,
+    render_spec,
+)
 
 DETACHED = ("GV202",)
 """What a spec makes an error of, and inferred inputs a warning."""

@@ -22,10 +22,9 @@ from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.run import Session, prepare
 from gradverify.session.selection import Selection
 from gradverify.session.verifying import verify_target
-from gradverify.spec.draft import function_of
+from gradverify.spec.draft import DraftedEntry, function_of, render_spec_of_modules
 from gradverify.spec.module_names import find_module
 from gradverify.spec.plan import plan_deduced
-from gradverify.spec.writing import DraftedEntry, render_spec_of_modules
 
 REFUSED = frozenset({"GV001", "GV002"})
 """Forward does not take the arguments."""

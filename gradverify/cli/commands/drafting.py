@@ -20,6 +20,7 @@ from gradverify.session.request import Progress, Request
 if TYPE_CHECKING:
     from gradverify.model import LinePatch
     from gradverify.report.console import TextStyle
+    from gradverify.session.drafting import Draft
 
 
 def suggest(
@@ -119,7 +120,6 @@ def init(
 
     To a spec that is there what it lacks is added. Checked at once, it gives the same verdicts as without.
     """
-    from gradverify.cli.drafted import write_draft  # noqa: PLC0415
     from gradverify.session.drafting import draft_spec  # noqa: PLC0415
 
     given = {"targets": [target], "device": device, "seed": seed, "timeout": timeout}
@@ -130,7 +130,35 @@ def init(
         if to_stdout:
             write(sys.stdout, draft.text)
         else:
-            write_draft(draft)
+            _write_draft(draft)
+
+
+def _write_draft(draft: Draft) -> None:
+    """Write a drafted spec, and say what is in it.
+
+    Raises `UsageError` where it cannot be written.
+    """
+    from gradverify.errors import UsageError  # noqa: PLC0415
+    from gradverify.model import shown_path  # noqa: PLC0415 - `--help` shows none
+    from gradverify.report.console import harmless  # noqa: PLC0415
+    from gradverify.report.words import plural  # noqa: PLC0415
+
+    shown, count = shown_path(draft.path), len(draft.entries)
+    if not draft.entries:
+        write(sys.stdout, harmless(f"{shown}: nothing to add\n"))
+        return
+    if not draft.is_spec:
+        write(sys.stdout, draft.text)
+        sentence = f"{shown} is not written: no entry holds without being confirmed. The draft is above.\n"
+        tell(f"gradverify: {sentence}")
+        return
+    try:
+        draft.path.write_text(draft.text, "utf-8", newline="\n")
+    except OSError as error:
+        raise UsageError(f"`{shown}` cannot be written: {error.strerror}") from None
+    done = "completed" if draft.existed else "written"
+    confirm = f", {draft.to_confirm} commented out: to be confirmed" if draft.to_confirm else ""
+    write(sys.stdout, harmless(f"{shown} {done}: {plural(count, 'function')}{confirm}\n"))
 
 
 def record(
@@ -155,7 +183,7 @@ def record(
     symbol, and are shrunk as far as forward allows. Calls inside a compiled region (torch.compile) or by
     torch.ops are not recorded.
     """
-    from gradverify.cli.drafted import refuse_output, tell_recording  # noqa: PLC0415
+    from gradverify.cli.recorded import refuse_output, tell_recording  # noqa: PLC0415
     from gradverify.session.recording import draft_recording, run_recorded  # noqa: PLC0415
 
     with reported(style_for(Color.AUTO, 0), Format.TEXT):

@@ -3,16 +3,16 @@
 import pytest
 
 from gradverify.deduced import Deduced, DeducedTensor
-from gradverify.spec.draft import shown
-from gradverify.spec.source import parse
-from gradverify.spec.writing import (
+from gradverify.spec.draft import (
     DraftedEntry,
     NotExtensibleError,
     extended_spec,
     flow,
     is_mentioned,
     render_spec,
+    shown,
 )
+from gradverify.spec.source import parse
 
 VALUES = [
     {"shape": ["n", "2*d", 3], "range": [0, "n - 1"]},

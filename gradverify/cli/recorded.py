@@ -1,20 +1,17 @@
-"""What `init` and `record` write, and say of it."""
+"""What `record` writes, and says of it."""
 
 from __future__ import annotations
 
 import contextlib
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gradverify.cli.destinations import refuse_unwritable
-from gradverify.cli.screen import tell, write, write_file
+from gradverify.cli.screen import tell, write_file
 from gradverify.errors import UsageError
 from gradverify.model import shown_path
-from gradverify.report.console import harmless
 from gradverify.report.words import plural
-from gradverify.session.drafting import Draft
 from gradverify.session.outcome import ExitCode
 from gradverify.session.recording import Recording
 
@@ -99,26 +96,3 @@ def _of_modules(recording: Recording) -> list[str]:
 def _asking(recording: Recording) -> str:
     packages = dict.fromkeys(module.partition(".")[0] for module, _ in recording.others)
     return " ".join(f"--module {package}" for package in packages)
-
-
-def write_draft(draft: Draft) -> None:
-    """Write a drafted spec, and say what is in it.
-
-    Raises `UsageError` where it cannot be written.
-    """
-    shown, count = shown_path(draft.path), len(draft.entries)
-    if not draft.entries:
-        write(sys.stdout, harmless(f"{shown}: nothing to add\n"))
-        return
-    if not draft.is_spec:
-        write(sys.stdout, draft.text)
-        sentence = f"{shown} is not written: no entry holds without being confirmed. The draft is above.\n"
-        tell(f"gradverify: {sentence}")
-        return
-    try:
-        draft.path.write_text(draft.text, "utf-8", newline="\n")
-    except OSError as error:
-        raise UsageError(f"`{shown}` cannot be written: {error.strerror}") from None
-    done = "completed" if draft.existed else "written"
-    confirm = f", {draft.to_confirm} commented out: to be confirmed" if draft.to_confirm else ""
-    write(sys.stdout, harmless(f"{shown} {done}: {plural(count, 'function')}{confirm}\n"))
