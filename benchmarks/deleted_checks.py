@@ -108,7 +108,6 @@ verifier.checks | None | contract._undefined_grads
 verifier.checks | [] | contract.carried_parameters
 verifier.checks | None | grad_output.nonlinearity structured_grad_outputs.wrong_with_structure
     first_order.refused_empty second_order.wrong_alone
-verifier.checks | given[1] | first_order.without_fast_parts
 verifier.checks.precision | CheckResult(capability="yes") | findings.second_order_natively
 verifier.checks.precision | iter(()) | value_ranges.declared_values
 verifier.collect | () | discover.unreached
@@ -121,6 +120,7 @@ verifier.diagnose | iter(()) | findings.causes_of
 verifier.checks | frozenset() | grad_output.ignoring_grad_output
 verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_undeclared undeclared.at_unlisted
 verifier.checks | NoComposite("it is deleted") | composite.automatic_composite
+verifier.checks | given[1] | first_order.unless_seen_nearby
 verifier.doubt | given[1] | inferred_inputs.guarded inferred_inputs.guarded_at_undeclared
 verifier.checks | list(given[1]) | first_order.explained_by_draws
 verifier.numerics | given[2] | round_off.without_own_rounding

@@ -56,7 +56,7 @@ from gradverify.verifier.interpreter.launches import launches
 from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.compare import SAME, Comparison
 from gradverify.verifier.numerics.directional_derivative import slopes_along
-from gradverify.verifier.numerics.jacobian import NumericalJacobian, analytical_rows
+from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Layout, Problem
@@ -212,32 +212,6 @@ def _finding(sample: Sample, name: str, row: int, sums: tuple[float, float]) -> 
     )
 
 
-SPANS = (2.0**-13, 2.0**-15, 2.0**-17, 2.0**-24, 2.0**-34, 2.0**-44, 2.0**-50)
-"""How far values are moved, relative: from below the usual step of a difference to a few units in the last
-place."""
-
-
-def without_fast_parts(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
-    """The comparison (M x N) in which entries that change too fast are neither wrong nor covered."""
-    accused = comparison.wrong & ~(measured.kink > 0)
-    if sample.point is not Point.WIDE or not accused.any():
-        return comparison
-    problem, rows = sample.problem, accused.any(dim=1).nonzero().flatten()
-    x = sample.inputs.flatten(problem.primals)
-    claimed = comparison.analytical[rows]
-    enough = SAME * (claimed - comparison.numerical[rows]).abs()
-    fast = torch.zeros_like(accused)
-    for offset, span in enumerate(SPANS):
-        way = span * x * random_signs(sample.inputs.size, sample.case.seed + offset)
-        left, right = (
-            analytical_rows(problem, rows.tolist(), sample.inputs.unflatten(x + side)) for side in (-way, way)
-        )
-        if not isinstance(left, Raised) and not isinstance(right, Raised):
-            fast[rows] |= ((left.value + right.value) / 2 - claimed).abs() > enough
-    fast &= accused
-    return replace(comparison, wrong=comparison.wrong & ~fast, covered=comparison.covered & ~fast)
-
-
 NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
 WITHOUT_FLOAT64_PATH = (
     "Let forward compute in the dtype it is given, or name a composite of plain torch operations as "
@@ -331,8 +305,8 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
         return FirstOrder(CheckResult(tuple(findings), outcome_of(findings)))
     single = single_precision_outputs(sample, judged.measured.centre)
     nonlinear = nonlinearity(sample, judged.comparison.analytical, judged.measured)
-    compared = where_differentiable(sample, judged.comparison, judged.measured)
-    judged = replace(judged, comparison=without_fast_parts(sample, compared, judged.measured))
+    with_slopes = unless_seen_nearby if sample.point is Point.WIDE else where_differentiable
+    judged = replace(judged, comparison=with_slopes(sample, judged.comparison, judged.measured))
     findings, uncovered = _judge_blocks(sample, judged, single)
     if (nonlinear is not None or findings or uncovered) and not single:
         single = float32_inside(sample, kernels=launches() > before)
@@ -372,14 +346,31 @@ def seen_from_afar(sample: Sample, comparison: Comparison, measured: NumericalJa
     for step in FAR_STEPS:
         same &= (sampler.sample(columns, step * size).derivative - value).abs() <= off
     same |= measured.kink.mT[columns] > 0
-    # Where a small fast part rides on f, every usual step leads over many of its periods.
-    noise = own_noise(measured.centre, sample.problem.outputs)
-    for step in NEAR_STEPS:
-        near = sampler.sample(columns, step * size)
-        same &= ~(((near.derivative - claimed).abs() <= off) & (near.amplified(noise) <= off))
     wrong = comparison.wrong.clone()
     wrong[:, columns] &= same.mT
-    return replace(comparison, wrong=wrong)
+    return unless_seen_nearby(sample, replace(comparison, wrong=wrong), measured)
+
+
+def unless_seen_nearby(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
+    """The comparison (M x N) without what is wrong where some step far below the usual ones gives the claim.
+
+    Where a small fast part rides on f, every usual step leads over many of its periods. Such entries are
+    neither wrong nor covered.
+    """
+    columns = comparison.wrong.any(dim=0).nonzero().flatten().tolist()
+    if not columns:
+        return comparison
+    sampler = Sampler(sample.problem, measured.centre)
+    size = torch.where(sampler.x != 0, sampler.x.abs(), sampler.scales)[columns]
+    claimed = comparison.analytical.mT[columns]
+    off = SAME * (measured.value.mT[columns] - claimed).abs()
+    noise = own_noise(measured.centre, sample.problem.outputs)
+    seen = torch.zeros_like(comparison.wrong)
+    for step in NEAR_STEPS:
+        near = sampler.sample(columns, step * size)
+        seen[:, columns] |= (((near.derivative - claimed).abs() <= off) & (near.amplified(noise) <= off)).mT
+    seen &= comparison.wrong
+    return replace(comparison, wrong=comparison.wrong & ~seen, covered=comparison.covered & ~seen)
 
 
 def where_differentiable(
