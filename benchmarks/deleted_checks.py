@@ -125,7 +125,7 @@ verifier.doubt | given[1] | inferred_inputs.guarded inferred_inputs.guarded_at_u
 verifier.checks | list(given[1]) | first_order.explained_by_draws
 verifier.numerics | given[2] | round_off.without_own_rounding
 verifier | iter(()) | extra_cases._evaluation_mode
-session | [] | static_findings.reported_beside
+session | [] | aggregate.reported_beside
 session | list(given[0]) | completeness.mark_expected
 """
 """What can be taken out by itself: package | what is returned where nothing is found | functions of modules.

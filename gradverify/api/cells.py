@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.autograd import Function
 
-from gradverify.api.cell_names import cell_of, name_of_cell
+from gradverify.api.messages import cell_of, name_of_cell
 from gradverify.api.states import states_kept
 from gradverify.errors import UsageError
 from gradverify.model import Report, shown_path

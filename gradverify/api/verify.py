@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from gradverify.api.call import as_tuple
-from gradverify.api.distributed import REFERENCE
+from gradverify.api.distributed import REFERENCE, OnRanks, report_of_ranks
 from gradverify.api.gradient_error import passed
 from gradverify.api.messages import target_of
-from gradverify.api.on_ranks import OnRanks, report_of_ranks
 from gradverify.api.states import states_kept
 from gradverify.errors import UsageError
 from gradverify.events import Verify

@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradverify.cli.destinations import refuse_unwritable
-from gradverify.cli.screen import tell, write_file
+from gradverify.cli.screen import refuse_unwritable, tell, write_file
 from gradverify.errors import UsageError
 from gradverify.model import shown_path
 from gradverify.report.words import plural

@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gradverify.model.case import *
-    from gradverify.model.coverage import *
     from gradverify.model.finding import *
     from gradverify.model.plan import *
     from gradverify.model.report import *
-    from gradverify.model.target import *
     from gradverify.model.words import *
 
 HOMES = {
     "case": (
         "WORLD Annotation Case ConcatInput Input ListInput LiteralInput ObjectInput TensorInput tensors_of"
     ),
-    "coverage": "Closeness Domain Evaluations Precision Swept",
     "finding": (
         "ACROSS_CASES LIMITING OTHER_VALUES CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
         "CONTEXT LinePatch ShownInput SourceChange"
@@ -31,11 +28,13 @@ HOMES = {
     "plan": (
         "ALIGNED POWER_OF_TWO Beyond Companion Doubt ExpectedFailure Ranks Settings SizeConstant TargetPlan"
     ),
-    "report": "SEVERAL_RANKS CaseReport LintFinding LintReport Mistake ModuleReport Report TargetReport",
-    "target": "Location Parameter PassedOver Target",
+    "report": (
+        "Closeness Domain Evaluations Precision Swept SEVERAL_RANKS CaseReport LintFinding LintReport "
+        "Mistake ModuleReport Report TargetReport"
+    ),
     "words": (
-        "Effort Engine InputSource Nested Outcome Part Point Scalar Severity TargetKind Verdict indexed "
-        "memory_text shown_path"
+        "Location Parameter PassedOver Target Effort Engine InputSource Nested Outcome Part Point Scalar "
+        "Severity TargetKind Verdict indexed memory_text shown_path"
     ),
 }
 """The names of each module, with spaces between them."""

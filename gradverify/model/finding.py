@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradverify.model.target import Location
-from gradverify.model.words import Point, Scalar, Severity
+from gradverify.model.words import Location, Point, Scalar, Severity
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from xml.etree import ElementTree as ET
 
 from gradverify.model import CaseReport, Mistake, Report, TargetReport, Verdict
 from gradverify.report.console import without_commands
-from gradverify.report.places import in_order, mistakes_in_order
-from gradverify.report.words import clean, clean_lines
+from gradverify.report.words import clean, clean_lines, in_order, mistakes_in_order
 
 _ELEMENTS = {
     Verdict.FAILED: "failure",

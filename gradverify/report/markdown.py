@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from gradverify.model import Report, TargetReport, Verdict
 from gradverify.report.console import TextStyle, emit
-from gradverify.report.places import NOT_VERIFIED, in_order, mistakes_in_order
 from gradverify.report.targets import cases_words, verdict_words
 from gradverify.report.text import block_lines, mistake_lines, not_judged, not_named, summary_lines
-from gradverify.report.words import clean
+from gradverify.report.words import NOT_VERIFIED, clean, in_order, mistakes_in_order
 
 MARKS = {
     Verdict.PASSED: "✅",

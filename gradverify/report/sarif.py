@@ -11,9 +11,8 @@ from gradverify.model import Finding, LinePatch, Location, Mistake, Report, Seve
 from gradverify.report.finding import DECIDING
 from gradverify.report.fixes import are_one_fix, fix_words, patches_of
 from gradverify.report.json_v1 import Json, document_text
-from gradverify.report.places import HOME, NOT_VERIFIED, help_uri, in_order, mistakes_in_order
 from gradverify.report.targets import because
-from gradverify.report.words import clean
+from gradverify.report.words import HOME, NOT_VERIFIED, clean, help_uri, in_order, mistakes_in_order
 from gradverify.rules import RULES, Rule
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -1,4 +1,7 @@
-"""Words and numbers of the reports: visible characters, wrapping, plurals, figures, indices."""
+"""Words and numbers of the reports: visible characters, wrapping, plurals, figures, indices.
+
+What every machine format needs to know of a report: where things are, what is worst, where a page is.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import re
 from collections.abc import Sequence
 
 from rich.cells import cell_len
+
+from gradverify.model import Finding, Location, Mistake, Report, Severity, TargetReport, Verdict
 
 DIGITS = 4
 """Significant digits of a reported number; more only where fewer would hide a difference."""
@@ -89,3 +94,31 @@ def in_a_row(words: Sequence[str]) -> str:
     """Words as a part of a sentence: `a, b and c`."""
     *before, last = words
     return f"{', '.join(before)} and {last}" if before else last
+
+
+HOME = "https://github.com/gradverify/gradverify"
+"""Where the project lives."""
+
+NOT_VERIFIED = (Verdict.FAILED, Verdict.INCONCLUSIVE, Verdict.UNCHECKED)
+"""Verdicts that are never green, worst first."""
+
+
+def help_uri(code: str) -> str:
+    """Where a code is explained."""
+    return f"{HOME}/blob/main/docs/rules/{code}.md"
+
+
+def in_order(report: Report) -> list[TargetReport]:
+    """Targets by where they are."""
+    return sorted(report.targets, key=lambda t: (t.target.file, t.target.line, t.target.name))
+
+
+def mistakes_in_order(report: Report) -> list[Mistake]:
+    """Mistakes by where they are; those without a place come first."""
+    nowhere = Location("", 0)
+    return sorted(report.errors, key=lambda m: (m.location or nowhere, m.message))
+
+
+def reported(target: TargetReport) -> list[Finding]:
+    """The findings that weigh on a target's verdict or warn: no notes, nothing that was expected."""
+    return [f for f in target.findings if f.severity is not Severity.NOTE and not f.expected]

@@ -1,8 +1,15 @@
-"""From the events of one target to its `TargetReport`."""
+"""From the events of one target to its `TargetReport`.
+
+Command lines to go on with from a finding: one that shows it again, and one that drafts a backward.
+
+Static findings beside dynamic ones: each cause once, and what was verified outranks what was read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import reduce
@@ -19,13 +26,18 @@ from gradverify.events import (
     Event,
     Found,
 )
+from gradverify.lint import NOTES, RULES, lint_file
 from gradverify.model import (
+    ACROSS_CASES,
+    LIMITING,
+    OTHER_VALUES,
     Beyond,
     Case,
     CaseReport,
     Evaluations,
     Finding,
     LintFinding,
+    Outcome,
     Settings,
     Severity,
     Swept,
@@ -35,8 +47,7 @@ from gradverify.model import (
     TargetReport,
     Verdict,
 )
-from gradverify.rules import CHECK_FAMILIES, Family
-from gradverify.session.commands import Asked, with_commands
+from gradverify.rules import CHECK_FAMILIES, Family, rule
 from gradverify.session.completeness import (
     case_reports,
     domain_of,
@@ -45,10 +56,126 @@ from gradverify.session.completeness import (
     reason_unchecked,
     without_result,
 )
+from gradverify.session.modules import Module
 from gradverify.session.outcome import NOT_VERIFIED, merge_findings, status_of
-from gradverify.session.static_findings import reported_beside
 from gradverify.session.worker_ended import where_raised, with_shown_paths
 from gradverify.spec.left_out import COMPILED
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command that made a finding was asked, as far as another must repeat it."""
+
+    target: str
+    """Its id, as a command takes it."""
+    plan: TargetPlan
+    seed: int
+    options: tuple[str, ...]
+    """Options to repeat, each a word."""
+
+
+def with_commands(finding: Finding, asked: Asked) -> Finding:
+    """Add them to a finding."""
+    if rule(finding.code).family is Family.LINT:
+        return replace(finding, reproduce=shlex.join(["gradverify", "lint", asked.target]))
+    has_fix = any(change.patch is not None for change in finding.changes)
+    offered = finding.derivable and not has_fix
+    hint = f"{finding.hint} {_offer(asked)}".strip() if offered else finding.hint
+    return replace(finding, hint=hint, reproduce=_reproduce(finding, asked))
+
+
+def _reproduce(finding: Finding, asked: Asked) -> str:
+    case_id = finding.case.id if finding.case is not None else ""
+    bound = case_id != "base" and any(case.id == case_id for case in asked.plan.cases)
+    bound &= finding.part not in {ACROSS_CASES, OTHER_VALUES}
+    target = f"{asked.target}[{case_id}]" if bound else asked.target
+    words = [
+        "gradverify",
+        "check",
+        target,
+        *asked.options,
+        "--select",
+        finding.code,
+        "--seed",
+        str(asked.seed),
+    ]
+    return shlex.join(words)
+
+
+def _offer(asked: Asked) -> str:
+    pairs = zip(asked.options, asked.options[1:], strict=False)
+    specs = [path for option, path in pairs if option == "--spec"]
+    words = ["gradverify", "suggest", asked.target, *(word for path in specs for word in ("--spec", path))]
+    return f"`{shlex.join(words)}` drafts a backward."
+
+
+TWINS: Mapping[str, frozenset[str]] = {
+    "GV803": frozenset({"GV105", "GV406"}),
+    "GV809": frozenset({"GV102", "GV404"}),
+    "GV811": frozenset({"GV402"}),
+    "GV812": frozenset({"GV102"}),
+    "GV813": frozenset({"GV102"}),
+    "GV814": frozenset({"GV102"}),
+    "GV816": frozenset({"GV408", "GV411"}),
+    "GV817": frozenset({"GV817"}),
+}
+"""The codes of `check` that a static rule foresees."""
+
+_NAME = re.compile("`[^`]+`")
+
+
+def static_findings(module: Module, target: Target) -> tuple[LintFinding, ...]:
+    """What the source of a module says of one of its targets. Each module is read once."""
+    if target.kind is not TargetKind.FUNCTION or target.file != module.shown_path:
+        return ()
+    if module.static is None:
+        module.static = lint_file(module.path, module.shown_path, {**RULES, **NOTES}).findings
+    return tuple(found for found in module.static if found.function == target.attribute)
+
+
+def reported_beside(
+    read: Sequence[LintFinding],
+    found: Sequence[Finding],
+    *,
+    settings: Settings,
+    ignored: Sequence[str],
+    contract: Outcome,
+) -> list[Finding]:
+    """The static findings that the dynamic ones leave to say, as warnings: alone they fail nothing.
+
+    `contract` is what was verified: a backward that takes every layout refutes GV809.
+    """
+    codes = {finding.code for finding in found}
+    return [
+        _as_finding(one)
+        for one in read
+        if not TWINS[one.code] & codes
+        and not (one.code == "GV809" and contract is Outcome.PASSED)
+        and not _is_said(one, found)
+        and _is_wanted(one.code, settings, ignored)
+    ]
+
+
+def _is_wanted(code: str, settings: Settings, ignored: Sequence[str]) -> bool:
+    """Whether a code is asked for; who waives what it foresees, with a reason, waives it too."""
+    waived = (*settings.ignore, *ignored)
+    foreseen = all(twin.startswith(waived) for twin in TWINS[code])
+    return settings.selects(code) and not code.startswith(waived) and not foreseen
+
+
+def _is_said(one: LintFinding, found: Sequence[Finding]) -> bool:
+    """Whether what was seen under the same code names all that was read."""
+    seen = " ".join(f.message for f in found if f.code == one.code)
+    return bool(seen) and all(name in seen for name in _NAME.findall(one.message))
+
+
+def _as_finding(one: LintFinding) -> Finding:
+    severity = Severity.WARNING if one.severity is Severity.ERROR else one.severity
+    limits = one.code in LIMITING
+    severity = Severity.NOTE if limits else severity
+    part = one.message if limits else ""
+    return Finding(one.code, severity, one.message, hint=one.hint, location=one.location, part=part)
+
 
 CAPABILITIES = ("double_backward", "jvp", "vmap", "func", "compile")
 """Lines of the capability table, in order."""

@@ -8,10 +8,9 @@ from gradverify.model import Effort, Engine, Mistake, ModuleReport, Settings, Ta
 from gradverify.report.listing import ListedTarget
 from gradverify.rules import RULES, Family
 from gradverify.session.outcome import ExitCode
-from gradverify.session.planning import NoInputs, Planned, plan_or_reason
+from gradverify.session.planning import NoInputs, Planned, fitting, plan_or_reason
 from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.run import module_reports, prepare
-from gradverify.session.too_large import fitting
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,18 @@ from pathlib import Path
 
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Effort, InputSource, Severity, TargetReport, Verdict
-from gradverify.record.entries import Written, entry_of
+from gradverify.record.entries import (
+    Dimensions,
+    Sizing,
+    Written,
+    as_recorded,
+    dimensions_of,
+    entry_of,
+    sizings,
+)
 from gradverify.record.hook.noting import FOREIGN
 from gradverify.record.reading import Form, Recorded, forms_of, read_notes, read_others
 from gradverify.record.running import run_program
-from gradverify.record.sizes import Dimensions, Sizing, as_recorded, dimensions_of, sizings
 from gradverify.rules import RULES
 from gradverify.session.planning import Planned
 from gradverify.session.request import Progress, Request, TargetProgress

@@ -17,14 +17,12 @@ from gradverify.model import (
     TensorInput,
     Verdict,
 )
-from gradverify.session.aggregate import TargetState
+from gradverify.session.aggregate import TargetState, static_findings
 from gradverify.session.ended import take_end
 from gradverify.session.outcome import INCONCLUSIVE_CODES, NOT_VERIFIED, UNCHECKED_CODES
-from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
+from gradverify.session.planning import NoInputs, Planned, fitting, infer_plan, seed_of
 from gradverify.session.request import Request, TargetProgress
 from gradverify.session.shrinking import REFUSED, shrunk
-from gradverify.session.static_findings import static_findings
-from gradverify.session.too_large import fitting
 from gradverify.session.worker_ended import WorkerError
 from gradverify.source import uses_complex
 from gradverify.spec.read import SpecFile

@@ -13,10 +13,9 @@ expression are: `called_name`, `last_name`, `root_name`, `dotted`, `names_read`,
 
 from __future__ import annotations
 
-from gradverify.source.collectives import GROUPS, communicates
 from gradverify.source.function import Function, functions_of
 from gradverify.source.method import Method
-from gradverify.source.reachable import statements_behind, uses_complex
+from gradverify.source.reachable import GROUPS, communicates, statements_behind, uses_complex
 from gradverify.source.returned import returned
 from gradverify.source.size_constants import size_constants
 from gradverify.source.tree import (

@@ -18,15 +18,14 @@ from gradverify.model import (
     TensorInput,
 )
 from gradverify.spec import schema
-from gradverify.spec.evaluated import InfeasibleError, at_sizes, evaluated, init_scalar, nested
 from gradverify.spec.fields import COMPLEX, FLOATING, INTEGERS, shape_of
 from gradverify.spec.inputs import InputSpec, counts_of, levels, size_names, tensors_of
 from gradverify.spec.messages import number
 from gradverify.spec.ranks import GROUP, literal_across, tensor_across
 from gradverify.spec.schema import TensorEntry
-from gradverify.spec.sizes import Expression
+from gradverify.spec.sizes import Expression, InfeasibleError, at_sizes, evaluated, init_scalar, nested
 from gradverify.spec.source import Complaint
-from gradverify.spec.structures import no_values, none_left
+from gradverify.spec.tensors import no_values, none_left
 
 
 def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar) -> Input:

@@ -1,20 +1,97 @@
-"""Which cases a function gets, what they are called, and the seed of each."""
+"""Which cases a function gets, what they are called, and the seed of each.
+
+What no sizes excuse, found on the inputs of a feasible case.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from gradverify.model import Annotation, Case, Input, Nested, Scalar
-from gradverify.spec.bound import bind, bind_annotation
-from gradverify.spec.contradictions import contradictions
-from gradverify.spec.evaluated import InfeasibleError, init_value
-from gradverify.spec.inputs import GIVEN
+from gradverify.model import Annotation, Case, ConcatInput, Input, ListInput, Nested, Scalar, TensorInput
+from gradverify.spec.bound import bind, bind_annotation, placed
+from gradverify.spec.fields import INTEGERS, shape_of
+from gradverify.spec.inputs import GIVEN, InputSpec, size_names, tensors_of
+from gradverify.spec.messages import Path, number
+from gradverify.spec.ranks import STACKED
+from gradverify.spec.schema import ConcatEntry
+from gradverify.spec.sizes import InfeasibleError, at_sizes, init_value
 from gradverify.spec.source import At, Complaint
 from gradverify.spec.sweep import Factor, Sweep, Values, allowed, choose, factors_of, sizes_at
+from gradverify.spec.tensors import DOMAIN_ENDS, items, structure_contradictions
+
+
+def contradictions(item: InputSpec, bound: Input, sizes: Mapping[str, int]) -> Iterator[Complaint]:
+    """Yield what is wrong with an input at the sizes of a case, by paths inside its entry."""
+    match bound:
+        case TensorInput():
+            made: tuple[TensorInput, ...] = (bound,)
+        case ListInput(items=made) | ConcatInput(parts=made):
+            pass
+        case _:
+            return
+    for tensor, value in zip(tensors_of(item), made, strict=False):
+        for complaint in _of_tensor(tensor, value, at_sizes(sizes, size_names(tensor))):
+            yield placed(complaint, tensor)
+    if isinstance(item.entry, ConcatEntry):
+        yield from _of_parts(item, made, at_sizes(sizes, size_names(item)))
+
+
+def _of_parts(item: InputSpec, parts: tuple[TensorInput, ...], at: str) -> Iterator[Complaint]:
+    for index, part in enumerate(parts):
+        if not part.shape:
+            message = "a part of `concat` needs at least one dimension"
+            yield Complaint(("concat", index), message)
+            return
+    for index, (one, other) in enumerate(pairwise(parts), start=1):
+        if one.shape[:-1] != other.shape[:-1]:
+            message = (
+                f"the parts of `{item.name}` differ before their last dimension: "
+                f"{list(one.shape)} and {list(other.shape)}{at}"
+            )
+            yield Complaint(("concat", index), message)
+        elif one.dtype != other.dtype:
+            message = f"the parts of `{item.name}` have one dtype, not {one.dtype} and {other.dtype}"
+            yield Complaint(("concat", index), message)
+
+
+def _of_tensor(tensor: InputSpec, bound: TensorInput, at: str) -> Iterator[Complaint]:
+    entry = tensor.entry
+    own = bound.shape[1:] if bound.placement in STACKED else bound.shape
+    if "value" in entry.model_fields_set and shape_of(entry.value) != own:
+        message = f"`value` has shape {list(shape_of(entry.value))}, not {list(bound.shape)}{at}"
+        yield Complaint(("value",), message, At.KEY)
+    yield from structure_contradictions(entry, bound, at)
+    if bound.range is None:
+        return
+    low, high = bound.range
+    half_open = entry.dtype in INTEGERS
+    for path, point in _points(tensor):
+        if half_open and path[0] == "special" and point != high:
+            continue  # a mark, such as the label to ignore; the bound itself is taken for one too many
+        if point < low or point > high or (half_open and point == high):
+            end = ")" if half_open else "]"
+            message = f"{number(point)} is outside the range [{number(low)}, {number(high)}{end}{at}"
+            yield Complaint(path, message)
+    low_end, high_end = DOMAIN_ENDS.get(entry.domain, (None, None))
+    beyond = (low_end is not None and low < low_end) or (high_end is not None and high > high_end)
+    only_zero = low == high == 0 and entry.domain in {"nonzero", "positive", "negative"}
+    if beyond or only_zero:
+        message = f"the range [{number(low)}, {number(high)}] leaves the domain `{entry.domain}`{at}"
+        yield Complaint(("range",), message)
+
+
+def _points(tensor: InputSpec) -> Iterator[tuple[Path, int | float]]:
+    for index, point in enumerate(tensor.entry.special):
+        yield ("special", index), point
+    for path, item in items(tensor.entry.value, ("value",)):
+        if isinstance(item, int | float):
+            yield path, item
+
 
 Init = tuple[tuple[str, Nested], ...] | None
 _BARE = re.compile(r"[^\W\d][\w.+-]*")
@@ -59,7 +136,7 @@ def option_text(value: Scalar) -> str:
 def build_cases(sweep: Sweep) -> Cases:
     """Return the base case, the others, then one case for each further size 0.
 
-    Raises `gradverify.spec.pairwise.TooManyError` when the lists are too long.
+    Raises `gradverify.spec.sweep.TooManyError` when the lists are too long.
     """
     if isinstance(sweep.rows, tuple):
         return _listed_cases(sweep)

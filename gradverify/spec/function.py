@@ -1,14 +1,17 @@
-"""One entry of `functions:`, read, checked and turned into cases."""
+"""One entry of `functions:`, read, checked and turned into cases.
+
+Codes that a spec names: in `ignore` by prefix, in `xfail` in full.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gradverify.model import WORLD, Case, Companion, ExpectedFailure, InputSource, TargetPlan
 from gradverify.spec.cases import build_cases
-from gradverify.spec.codes import check_ignore, check_xfail_codes
 from gradverify.spec.inputs import read_annotation, read_input
 from gradverify.spec.messages import Path, shown
 from gradverify.spec.other_sizes import spare_cases
@@ -24,7 +27,7 @@ from gradverify.spec.relations import (
     check_sizes,
     check_xfail_input,
 )
-from gradverify.spec.schema_file import (
+from gradverify.spec.schema import (
     CallEntry,
     CommonEntry,
     FunctionEntry,
@@ -37,6 +40,47 @@ from gradverify.spec.sizes import automatic, undeclared
 from gradverify.spec.source import At, Complaint
 from gradverify.spec.sweep import Rows, Sweep, factors_of
 from gradverify.spec.translate import function_complaints
+
+
+def check_ignore(ignore: Mapping[str, object], known_codes: Collection[str]) -> Iterator[Complaint]:
+    """Yield what is wrong with the prefixes of `ignore`."""
+    for prefix in ignore:
+        path: Path = ("ignore", prefix)
+        if not re.fullmatch(r"GV\d{0,3}", prefix, re.ASCII):
+            message = f"`{shown(prefix)}` is not a code: GV101, or a prefix such as GV1"
+            yield Complaint(path, message, At.KEY)
+        elif not any(code.startswith(prefix) for code in known_codes):
+            message = f"no code begins with `{prefix}`{_nearest_code(prefix, known_codes)}"
+            yield Complaint(path, message, At.KEY)
+
+
+def check_xfail_codes(
+    entry: XfailEntry, known_codes: Collection[str], ignored: Collection[str]
+) -> Iterator[Complaint]:
+    """Yield what is wrong with the codes of one expected failure, by paths inside it."""
+    for index, code in enumerate(entry.codes):
+        path: Path = ("codes", index)
+        prefix = next((prefix for prefix in ignored if code.startswith(prefix)), None)
+        if not re.fullmatch(r"GV\d{3}", code, re.ASCII):
+            whole = ": each must occur, so a prefix says too little" if code.startswith("GV") else ""
+            yield Complaint(path, f"`{shown(code)}` is not a whole code such as GV201{whole}")
+        elif code not in known_codes:
+            yield Complaint(path, f"there is no code `{code}`{_nearest_code(code, known_codes)}")
+        elif prefix is not None:
+            message = f"`{code}` cannot be expected: `ignore: {{{prefix}: …}}` keeps it from being checked"
+            yield Complaint(path, message)
+
+
+def _nearest_code(prefix: str, known_codes: Collection[str]) -> str:
+    # Digits count from the left: GV110 is nearer to GV109 than to GV210.
+    def distance(code: str) -> tuple[int, int, str]:
+        same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(code, prefix, strict=False))
+        common = len(list(same))
+        return -common, abs(int(code[2:] or 0) - int(prefix[2:].ljust(3, "0"))), code
+
+    numbered = [code for code in known_codes if re.fullmatch(r"GV\d+", code, re.ASCII)]
+    return f"; did you mean `{min(numbered, key=distance)}`?" if numbered else ""
+
 
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _KEY = re.compile(r"[^\W\d]\w*(?:\.(?:[^\W\d]\w*|<locals>))*(?:@[\w.-]+)?")

@@ -18,11 +18,10 @@ from gradverify.model import (
 )
 from gradverify.spec.beyond import past_constants
 from gradverify.spec.cases import build_cases, case_seed
-from gradverify.spec.combined import combined
 from gradverify.spec.function import SpecFunction
-from gradverify.spec.left_out import left_out
+from gradverify.spec.left_out import combined, left_out
+from gradverify.spec.other_sizes import degenerate, open_sized
 from gradverify.spec.read import SpecFile
-from gradverify.spec.unlisted import degenerate, open_sized
 
 
 def plan_function(  # noqa: PLR0913 - what the run decides

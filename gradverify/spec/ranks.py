@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gradverify.model import WORLD, Input, LiteralInput, Nested, Ranks, TensorInput
-from gradverify.spec.fields_ranks import SHARD
+from gradverify.spec.fields_function import SHARD
 from gradverify.spec.inputs import InputSpec, expressions, tensors_of
 from gradverify.spec.messages import Path
 from gradverify.spec.schema import ConcatEntry, GroupEntry, SizeEntry, TensorEntry, TupleEntry
@@ -22,7 +22,7 @@ from gradverify.spec.tensors import rank
 
 if TYPE_CHECKING:
     from gradverify.spec.relations import RawFunction
-    from gradverify.spec.schema_file import CommonEntry
+    from gradverify.spec.schema import CommonEntry
 
 GROUP = "torch.distributed:group.WORLD"
 """What `{process_group: world}` stands for, where a process has joined one."""

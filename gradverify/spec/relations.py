@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from gradverify.model import Scalar
 from gradverify.spec.bound import placed
 from gradverify.spec.cases import option_text
-from gradverify.spec.evaluated import size_expression
 from gradverify.spec.fields import MAX_COUNT
 from gradverify.spec.inputs import GIVEN, InputSpec, expressions, levels, tensors_of
 from gradverify.spec.messages import Path, described, did_you_mean, shown
@@ -20,6 +19,7 @@ from gradverify.spec.sizes import (
     ExpressionError,
     is_size_name,
     parse_condition,
+    size_expression,
     undeclared,
     unknown_size,
 )

@@ -10,10 +10,9 @@ from typing import Literal
 
 from gradverify.model import WORLD, Scalar
 from gradverify.spec.bound import bind
-from gradverify.spec.evaluated import InfeasibleError
 from gradverify.spec.inputs import InputSpec, counts_of, is_optional, levels, size_names
 from gradverify.spec.pairwise import MAX_ROWS, Constraint, Row, TooManyError, cover, first_row
-from gradverify.spec.sizes import Condition
+from gradverify.spec.sizes import Condition, InfeasibleError
 
 Values = tuple[Scalar, ...]
 """One value for each factor."""

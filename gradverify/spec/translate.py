@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from gradverify.spec import schema, schema_file
+from gradverify.spec import schema
 from gradverify.spec.fields import OWN_MESSAGE
 from gradverify.spec.messages import Path, described, did_you_mean, dotted, nearest, shown
 from gradverify.spec.schema import INPUT_FORMS, MARK
@@ -37,10 +37,10 @@ def _keys(model: type[BaseModel]) -> frozenset[str]:
 
 _TENSOR = _keys(schema.TensorEntry)
 _KNOWN = {
-    "file": _keys(schema_file.FileEntry),
-    "defaults": _keys(schema_file.Defaults),
-    "tolerance": _keys(schema_file.ToleranceEntry),
-    "function": _keys(schema_file.FunctionEntry) | _keys(schema_file.HookedEntry),
+    "file": _keys(schema.FileEntry),
+    "defaults": _keys(schema.Defaults),
+    "tolerance": _keys(schema.ToleranceEntry),
+    "function": _keys(schema.FunctionEntry) | _keys(schema.HookedEntry),
     "tensor": _TENSOR,
     "item": _TENSOR,
     "value": _keys(schema.ValueEntry),
@@ -53,11 +53,11 @@ _KNOWN = {
     "size": _keys(schema.SizeEntry),
     "process_group": _keys(schema.GroupEntry),
     "annotation": _keys(schema.AnnotationEntry),
-    "call": _keys(schema_file.CallEntry),
-    "surrogate": _keys(schema_file.SurrogateCall),
-    "reason": _keys(schema_file.SurrogateReason),
-    "xfail": _keys(schema_file.XfailEntry),
-    "xfails": _keys(schema_file.XfailEntry),
+    "call": _keys(schema.CallEntry),
+    "surrogate": _keys(schema.SurrogateCall),
+    "reason": _keys(schema.SurrogateReason),
+    "xfail": _keys(schema.XfailEntry),
+    "xfails": _keys(schema.XfailEntry),
 }
 """The keys that each kind of mapping knows."""
 _ELSEWHERE = {
@@ -73,13 +73,13 @@ def file_complaints(raw: object) -> list[Complaint]:
     top = raw
     if isinstance(raw, dict) and isinstance(raw.get("functions"), dict):
         top = {**raw, "functions": {}}
-    return _validate(schema_file.FileEntry, top, (), "file")
+    return _validate(schema.FileEntry, top, (), "file")
 
 
 def function_complaints(raw: object, prefix: Path) -> list[Complaint]:
     """Return what is wrong with the entry of one function, each key by itself."""
     hooked = schema.function_form(raw) == MARK + "hooked"
-    model = schema_file.HookedEntry if hooked else schema_file.FunctionEntry
+    model = schema.HookedEntry if hooked else schema.FunctionEntry
     return _validate(model, raw, prefix, "function")
 
 

@@ -31,7 +31,7 @@ from gradverify.verifier.collect.operators import by_name_last, operator_of, wit
 from gradverify.verifier.devices import others
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import build_arguments, seeded
-from gradverify.verifier.inputs.hooks import call_hook
+from gradverify.verifier.inputs.native_values import call_hook
 from gradverify.verifier.numerics.problem import substitute
 from gradverify.verifier.ranks.program import Program
 from gradverify.verifier.ranks.worlds import Worlds

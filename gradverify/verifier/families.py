@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError
 
 from gradverify.model import Closeness, Engine, Finding, Outcome, Point, RaisedError, Severity
-from gradverify.model.points import is_declared
+from gradverify.model.case import is_declared
 from gradverify.rules import CHECK_FAMILIES, Family, matching
 from gradverify.verifier import guard
 from gradverify.verifier.checks.composite import Composite, NoComposite, settled

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gradverify.events import Retried, Retry
 from gradverify.model import Finding, Point, RaisedError, Severity
-from gradverify.model.points import is_declared
+from gradverify.model.case import is_declared
 from gradverify.rules import Family, rule
 from gradverify.verifier.building import Live
 from gradverify.verifier.checks.kept import Build, Kept, Place

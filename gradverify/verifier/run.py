@@ -30,7 +30,7 @@ from gradverify.model import (
     Point,
     Severity,
 )
-from gradverify.model.points import is_declared, points_of
+from gradverify.model.case import is_declared, points_of
 from gradverify.rules import Family
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live

@@ -8,7 +8,7 @@ import sys
 import forked_command
 import pytest
 
-from gradverify.spec.json_schema import json_schema
+from gradverify.spec.schema import json_schema
 
 MISTAKES = [
     (["check"], "nothing to check: name a module"),

@@ -27,7 +27,7 @@ from gradverify.rules import RULES
 from gradverify.spec.plan import plan_function
 from gradverify.spec.read import read_spec
 from gradverify.verifier.inputs.arguments import build_arguments, paths_of
-from gradverify.verifier.inputs.hooks import call_hook
+from gradverify.verifier.inputs.native_values import call_hook
 
 GROSS = 1e-6
 """Relative difference of a gradient from which on a mutant is wrong beyond any tolerance."""

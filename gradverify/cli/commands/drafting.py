@@ -69,7 +69,7 @@ def suggest(
 def _known_change(request: Request) -> tuple[tuple[LinePatch, ...], tuple[str, ...]]:
     """The change that verifying the one target finds, if any; and bugs of ours that it met."""
     from gradverify.cli.commands.verifying import checked  # noqa: PLC0415 - `init` and `record` need none of it
-    from gradverify.session.suggested_change import known_change  # noqa: PLC0415 - reads sources
+    from gradverify.session.suggesting import known_change  # noqa: PLC0415 - reads sources
 
     report = checked(request)
     return known_change(report.targets[0]) if len(report.targets) == 1 else (), report.bugs
@@ -83,8 +83,7 @@ def _change(request: Request, style: TextStyle, *, diff: bool, write_it: bool) -
     from gradverify.report.fixes import unified_diff  # noqa: PLC0415
     from gradverify.report.text import render_mistakes  # noqa: PLC0415 - only where there is a change
     from gradverify.session.fixing import fix  # noqa: PLC0415
-    from gradverify.session.suggested_change import change_of  # noqa: PLC0415
-    from gradverify.session.suggesting import suggest_backward  # noqa: PLC0415
+    from gradverify.session.suggesting import change_of, suggest_backward  # noqa: PLC0415
 
     report = checked(request)
     if report.errors or report.bugs or len(report.targets) != 1:

@@ -30,7 +30,7 @@ def schema() -> None:
     """Print the JSON Schema of spec files, for editors."""
     import json  # noqa: PLC0415 - `--help` prints none
 
-    from gradverify.spec.json_schema import json_schema  # noqa: PLC0415 - `explain` needs none of it
+    from gradverify.spec.schema import json_schema  # noqa: PLC0415 - `explain` needs none of it
 
     with reported(style_for(Color.AUTO, 0)):
         write(sys.stdout, json.dumps(json_schema(), indent=2) + "\n")

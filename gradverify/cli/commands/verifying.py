@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gradverify import options
-from gradverify.cli.destinations import report_files
 from gradverify.cli.screen import (
     configuration,
     lint_text,
     print_bugs,
     print_report,
+    report_files,
     reported,
     style_for,
     write,

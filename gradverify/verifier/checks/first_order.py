@@ -37,7 +37,7 @@ from gradverify.verifier.checks.float32_inside import (
     single_precision_outputs,
 )
 from gradverify.verifier.checks.grad_output import nonlinearity, rounded_to
-from gradverify.verifier.checks.jacobians import judged_jacobians
+from gradverify.verifier.checks.kept import judged_jacobians
 from gradverify.verifier.checks.result import WORSE, CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.structured_grad_outputs import NotTaken, wrong_with_structure
 from gradverify.verifier.checks.subject import Sample, first_line

@@ -1,6 +1,8 @@
 """What was drawn and measured of one target: while it is judged, nothing is measured twice.
 
 How many calls the errors of a target may cost: causes, changes of backward, smaller inputs.
+
+Both Jacobians of a sample, measured once whoever asks for them.
 """
 
 from __future__ import annotations
@@ -10,18 +12,56 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from gradverify.model import Case, CasePoint, Effort, Finding, Point, Target
 from gradverify.model.words import Scalar
 from gradverify.rules import Family
 from gradverify.verifier import guard
+from gradverify.verifier.checks.precision.truth import native_jacobians
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.jacobian import KnownColumns
+from gradverify.verifier.numerics.large import LARGEST_JACOBIAN, judge_any_size
+from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
+from gradverify.verifier.numerics.proof import Certificate
+from gradverify.verifier.numerics.tolerance import Tolerance
+from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 if TYPE_CHECKING:  # the hypotheses are many modules, and most targets need none
     from gradverify.verifier.diagnose import evidence
     from gradverify.verifier.diagnose.edits.own_backward import Repairs
     from gradverify.verifier.diagnose.ladder import Diagnosis
+
+
+def judged_jacobians(
+    sample: Sample,
+    problem: CallProblem | VjpProblem,
+    *,
+    largest: int = LARGEST_JACOBIAN,
+    noise: Tensor | None = None,
+    known: KnownColumns | None = None,
+) -> Judged | Certificate | NotJudged | Raised:
+    """Judge the problem of a sample, or its second-order problem; see `judge_any_size`.
+
+    Whole Jacobians are kept with the sample: the next one who asks for this order gets the same.
+    """
+    order = 1 if isinstance(problem, CallProblem) else 2
+    if order in sample.judged:
+        return sample.judged[order]
+    if sample.is_native:
+        found = native_jacobians(sample) if order == 1 else NotJudged("there is no float64 path")
+        if isinstance(found, Judged):
+            sample.judged[order] = found
+        return found
+    settings = sample.subject.settings
+    tolerance = Tolerance(settings.rtol, settings.atol)
+    judged = judge_any_size(problem, tolerance, noise=noise, known=known, largest=largest)
+    if isinstance(judged, Judged) and judged.inputs.size == Layout.of(problem.primals).size:
+        sample.judged[order] = judged
+    return judged
 
 
 TIMES = 8

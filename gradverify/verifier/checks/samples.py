@@ -36,8 +36,7 @@ from gradverify.verifier.checks.subject import (
 from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument, build_arguments
-from gradverify.verifier.inputs.hooks import call_hook
-from gradverify.verifier.inputs.native_values import drawn_value, native_arguments
+from gradverify.verifier.inputs.native_values import call_hook, drawn_value, native_arguments
 from gradverify.verifier.numerics.calling import foreign_kind
 from gradverify.verifier.numerics.problem import (
     CallProblem,

@@ -21,7 +21,7 @@ from gradverify.verifier.checks.first_order import (
     smallest_visible_error,
     where_differentiable,
 )
-from gradverify.verifier.checks.jacobians import judged_jacobians
+from gradverify.verifier.checks.kept import judged_jacobians
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.result import (
     NO_VALUE,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Entries, Entry, Finding, JacobianMap, Severity, indexed
-from gradverify.model.points import is_declared
+from gradverify.model.case import is_declared
 from gradverify.rules import Family, rule
 from gradverify.verifier.checks.result import NO_VALUE, OTHER_VALUES, ROUNDED_AWAY, Uncovered
 from gradverify.verifier.checks.subject import Sample

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from gradverify.model import Case, tensors_of
 from gradverify.model import Point as KindOfPoint
-from gradverify.verifier.checks.jacobians import judged_jacobians
-from gradverify.verifier.checks.kept import Build, Kept, Place
+from gradverify.verifier.checks.kept import Build, Kept, Place, judged_jacobians
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.samples import placed_on
 from gradverify.verifier.checks.second_order import second_order_problem

@@ -35,7 +35,7 @@ from torch import Tensor
 from gradverify.model import Finding, tensors_of
 from gradverify.source import iterates
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
-from gradverify.verifier.checks.jacobians import judged_jacobians
+from gradverify.verifier.checks.kept import judged_jacobians
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample

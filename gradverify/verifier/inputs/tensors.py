@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Point, TensorInput
-from gradverify.model.points import is_declared
+from gradverify.model.case import is_declared
 from gradverify.verifier.inputs.value_ranges import draw_duplicates, draw_one_truth, draw_undeclared
 from gradverify.verifier.inputs.values import (
     draw_booleans,

@@ -12,7 +12,7 @@ import random
 from dataclasses import replace
 
 from gradverify.model import Point, TensorInput
-from gradverify.model.points import (
+from gradverify.model.case import (
     FEWEST_STRATA,
     KEEP_AWAY,
     MIRRORED,

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from gradverify.model import Point, TensorInput
-from gradverify.model.points import KEEP_AWAY
+from gradverify.model.case import KEEP_AWAY
 
 MODERATE = 2.0
 """Typical values stay within ±2 where their domain and range allow it."""

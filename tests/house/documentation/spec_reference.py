@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from gradverify.spec.json_schema import json_schema
+from gradverify.spec.schema import json_schema
 
 FILE = "file"
 """How the page names the mapping at the top of a spec file."""

@@ -8,7 +8,7 @@ from torch.autograd import Function
 from gradverify.events import Found, Retry, Verify
 from gradverify.model import InputSource, Parameter, Point, Settings, Target, TargetKind, TargetPlan
 from gradverify.verifier.building import Live
-from gradverify.verifier.checks import jacobians
+from gradverify.verifier.checks import kept
 from gradverify.verifier.diagnose.edits import search
 from gradverify.verifier.diagnose.edits.rewrites import joint_shape
 from gradverify.verifier.retrying import retry
@@ -43,13 +43,13 @@ def _asked() -> Verify:
 
 
 def test_a_sample_is_measured_once_by_verdict_cause_and_smaller_inputs(monkeypatch):
-    judged, honest = [], jacobians.judge_any_size
+    judged, honest = [], kept.judge_any_size
 
     def counted(problem, *given, **options):
         judged.append([p.tolist() for p in problem.primals])
         return honest(problem, *given, **options)
 
-    monkeypatch.setattr(jacobians, "judge_any_size", counted)
+    monkeypatch.setattr(kept, "judge_any_size", counted)
     asked, live = _asked(), Live(Cell)
     found = [e.finding for e in verify(asked, live) if isinstance(e, Found)]
     reported = [f for f in found if f.cause]

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from gradverify.model import Case, Effort, Parameter, Point, TensorInput
-from gradverify.model.points import points_of
+from gradverify.model.case import points_of
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import show_value
-from gradverify.verifier.inputs.hooks import call_hook
+from gradverify.verifier.inputs.native_values import call_hook
 from gradverify.verifier.inputs.tensors import build_tensor
 
 NAMES = tuple(Parameter(name) for name in ("x", "weight", "mode"))

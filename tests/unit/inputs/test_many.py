@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gradverify.model import Point, TensorInput
-from gradverify.model.points import KEEP_AWAY
+from gradverify.model.case import KEEP_AWAY
 from gradverify.verifier.inputs.tensors import DRAWN, MANY, build_tensor
 from gradverify.verifier.inputs.values import MODERATE
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradverify.model import Case, Point, TensorInput
-from gradverify.model.points import KEEP_AWAY, is_declared, points_of
+from gradverify.model.case import KEEP_AWAY, is_declared, points_of
 from gradverify.verifier.inputs.value_ranges import (
     LARGE,
     SMALL,

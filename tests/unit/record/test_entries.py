@@ -2,9 +2,8 @@
 
 import pytest
 
-from gradverify.record.entries import TO_FILL_IN, entry_of
+from gradverify.record.entries import TO_FILL_IN, as_recorded, dimensions_of, entry_of
 from gradverify.record.reading import forms_of
-from gradverify.record.sizes import as_recorded, dimensions_of
 from tests.unit.record.test_sizes import call, literal, tensor
 
 

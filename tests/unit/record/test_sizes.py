@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradverify.record.entries import dimensions_of, relations, shrunk, sizings, strong_relations
 from gradverify.record.reading import Call, forms_of
-from gradverify.record.sizes import dimensions_of, relations, shrunk, sizings, strong_relations
 
 
 def tensor(*shape, dtype="float32", **more):

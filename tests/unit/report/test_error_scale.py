@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gradverify.model import Entry
-from gradverify.report.html_pictures import error_scale
+from gradverify.report.html import error_scale
 
 WIDTH, LETTER = 400, 6.5
 

@@ -16,8 +16,8 @@ from gradverify.report.github import render_github
 from gradverify.report.html import render_html
 from gradverify.report.junit import render_junit
 from gradverify.report.markdown import render_markdown
-from gradverify.report.places import help_uri
 from gradverify.report.sarif import render_sarif
+from gradverify.report.words import help_uri
 from gradverify.rules import RULES, rule
 
 SARIF = json.loads((Path(__file__).parent / "sarif-2.1.0.json").read_text())

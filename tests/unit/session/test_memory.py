@@ -8,10 +8,10 @@ import pytest
 
 from gradverify.model import Case, TensorInput, Verdict
 from gradverify.session import processes
+from gradverify.session.planning import tensor_bytes
 from gradverify.session.request import Request
 from gradverify.session.run import check
 from gradverify.session.selection import parse_target
-from gradverify.session.too_large import tensor_bytes
 
 HUNGRY = """
 import time

@@ -4,7 +4,7 @@ import pytest
 
 from gradverify.model import Finding, LintFinding, Location, Outcome, Settings, Severity
 from gradverify.rules import RULES, Family, rule
-from gradverify.session.static_findings import TWINS, reported_beside
+from gradverify.session.aggregate import TWINS, reported_beside
 
 
 def read(*codes):

@@ -6,7 +6,7 @@ import pytest
 
 from gradverify.errors import SpecError
 from gradverify.model import shown_path
-from gradverify.spec.find import SpecLookup
+from gradverify.session.choosing import SpecLookup
 from gradverify.spec.read import read_spec
 
 ENTRY = "functions: {free: {inputs: {x: [2]}}}"

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from gradverify.spec.read import read_spec
-from gradverify.spec.schema_file import FileEntry
+from gradverify.spec.schema import FileEntry
 
 
 def test_reading_specs_loads_no_torch():

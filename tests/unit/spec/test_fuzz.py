@@ -19,7 +19,7 @@ from gradverify.report.console import TextStyle
 from gradverify.report.text import render_mistakes
 from gradverify.spec.plan import plan_function
 from gradverify.spec.read import read_document
-from gradverify.spec.schema_file import FunctionEntry, HookedEntry
+from gradverify.spec.schema import FunctionEntry, HookedEntry
 from gradverify.spec.source import parse
 
 VALID = """\

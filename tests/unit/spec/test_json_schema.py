@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gradverify.spec.json_schema import json_schema
+from gradverify.spec.schema import json_schema
 from gradverify.spec.source import parse
 
 HERE = Path(__file__).parent

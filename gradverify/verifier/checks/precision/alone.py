@@ -30,10 +30,10 @@ from gradverify.model import (
     Swept,
     tensors_of,
 )
-from gradverify.model.points import is_declared, points_of
+from gradverify.model.case import is_declared, points_of
 from gradverify.verifier.checks.first_order import backward_raised, first_order, not_taken
 from gradverify.verifier.checks.float32_inside import every_output_is_float32, tells_digits
-from gradverify.verifier.checks.jacobians import judged_jacobians
+from gradverify.verifier.checks.kept import judged_jacobians
 from gradverify.verifier.checks.precision.findings import in_dtype, together
 from gradverify.verifier.checks.precision.judging import OF_A_GRADIENT, OF_AN_OUTPUT, OWN_FLOAT32
 from gradverify.verifier.checks.precision.native import NativeCall, plainly, values_of
