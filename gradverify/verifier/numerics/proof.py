@@ -249,127 +249,6 @@ class DotProductTest:
         result = self.asked.back_each(shaped)
         return None if isinstance(result, Raised) else result.value
 
-
-def _expected(probe: Cotangent, line: Tensor, change: Tensor) -> float:
-    """U · change."""
-    return torch.dot(line, change if probe.only is None else change[probe.rows]).item()
-
-
-def _shares(line: Line, gradients: Gradients) -> list[float]:
-    """What each input has of G(u)·T."""
-    return [
-        0.0
-        if g is None or step is None
-        else torch.dot(vector_of(g, block), step if step.dim() == 1 else step.reshape(-1)).item()
-        for g, step, block in zip(gradients, line.steps, line.inputs.blocks, strict=True)
-    ]
-
-
-def _same_again(probes: Sequence[Cotangent], gradients: Sequence[Gradients]) -> bool:
-    """Whether there is one output, and backward gives the same at another magnitude, to the last bit.
-
-    Both are powers of two: no product rounds differently, and what closes for one closes for the other.
-    """
-    if len(gradients) != 2 or probes[1].only is not None:
-        return False
-    return identical(gradients[0], gradients[1], MAGNITUDES[1] / MAGNITUDES[0])
-
-
-def identical(actual: Gradients, expected: Gradients, factor: float) -> bool:
-    """Whether `expected` is `factor` times `actual`, to the last bit; None agrees with None."""
-    for a, e in zip(actual, expected, strict=True):
-        if a is None or e is None:
-            if a is not e:
-                return False
-        elif not torch.equal(a * factor, e):
-            return False
-    return True
-
-
-STOPS = 8
-"""Points on the way far along a line: between two of them bfloat16 makes a step at most, or little more."""
-
-LARGEST_COUNT = 2.0**7
-"""Whole numbers below this are neighbours of fractions in bfloat16, which has 8 digits (IEEE 754 float32's
-upper half)."""
-
-UNDAMPED = 4096
-"""Entries of a Jacobian up to which every row counts by its own size alone, be it 1e-30 of the others': where
-that does not close, this many entries are quickly measured."""
-
-
-class _OfProblem(NamedTuple):
-    """A problem, and how backward is asked."""
-
-    primals: Sequence[Tensor]
-    outputs: Layout
-    evaluate_fresh: Callable[[Sequence[Tensor]], Returned[tuple[Tensor, ...]] | Raised]
-    back_each: BackEach
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Backward is the derivative at this point, by a proof that closed."""
-
-    visible: float
-    """The relative error of a typical entry that would have kept the proof from closing."""
-
-
-def certify(
-    problem: Problem,
-    *,
-    rtol: float,
-    atol: float = 0.0,
-    key: int = 0,
-    back_each: BackEach | None = None,
-    damping: float = DAMPING,
-) -> Certificate | None:
-    """Try to prove a problem's backward with probes; None where the proof does not close.
-
-    `rtol` is the relative error in the gradient of any one input that must be visible, but where it is below
-    `atol`. `key` chooses the probes. `back_each` goes back through a graph that is there already. A row
-    counts by no less than the mean of its output's over `damping`. At most 8 forwards and one graph with a
-    backward for each grad_output; inputs whose share of the derivative is too small to be seen among the
-    others are probed once more, alone. Where that does not close, as many for each input.
-    """
-    inputs = Layout.of(problem.primals)
-    if not inputs.size or not problem.outputs.size:
-        return None
-    typical = math.sqrt(problem.outputs.size * inputs.size)
-    ladder = long_ladder(rtol / typical if atol else 0.0)
-    line = line_of(problem.primals, inputs, ladder.attempts[0].step, Tangent(key))
-    back_each = back_each or partial(problem.pull_back_each, problem.primals)
-    asked = _OfProblem(problem.primals, problem.outputs, problem.evaluate_fresh, back_each)
-    closed = _Proof(asked, ladder, rtol, atol, (key, key + 7), damping).closes_in_finite_part(line)
-    return None if closed is None else Certificate(closed.allowed * typical)
-
-
-def proves(asked: Asked, rtol: float, atol: float) -> bool:
-    """Whether backward is the derivative of forward, to within the tolerances, and gives it each time.
-
-    `rtol` is the relative error in the gradient of any one input that must be visible, except where it is
-    below `atol`. False says nothing but that the proof did not close. Two forwards; up to four where two are
-    too rough, up to ten to show that forward is flat or even. Through the one graph, a backward for each of
-    two magnitudes, or, where there are several outputs, one for all, one for each and one again. Inputs whose
-    share of the derivative is too small to be seen among the others are probed once more, alone. All of it
-    twice where an entry is not finite.
-    """
-    primals = asked.primals
-    inputs = Layout.of(primals)
-    ladder = short_ladder(rtol / math.sqrt(asked.outputs.size * inputs.size))
-    line = line_of(primals, inputs, ladder.attempts[0].step, Tangent(binary=False))
-    return _Proof(asked, ladder, rtol, atol).closes_in_finite_part(line) is not None
-
-
-def damping_of(problem: Problem) -> float:
-    """The damping at which a proof sees a wrong tail of a function whose values span many decades."""
-    few = problem.outputs.size * Layout.of(problem.primals).size <= UNDAMPED
-    return math.inf if few else DAMPING
-
-
-class _Proof(DotProductTest):
-    """The same for all inputs."""
-
     def closes_in_finite_part(self, line: Line) -> Attempt | None:
         """The attempt by which it closes for all entries that can move."""
         closed = self.closes(line)
@@ -507,6 +386,123 @@ class _Proof(DotProductTest):
                 return False
         again = self.pull_back(probes[:1], [probes[0].values])
         return again is not None and identical(gradients[0], again[0], 1.0)
+
+
+def _expected(probe: Cotangent, line: Tensor, change: Tensor) -> float:
+    """U · change."""
+    return torch.dot(line, change if probe.only is None else change[probe.rows]).item()
+
+
+def _shares(line: Line, gradients: Gradients) -> list[float]:
+    """What each input has of G(u)·T."""
+    return [
+        0.0
+        if g is None or step is None
+        else torch.dot(vector_of(g, block), step if step.dim() == 1 else step.reshape(-1)).item()
+        for g, step, block in zip(gradients, line.steps, line.inputs.blocks, strict=True)
+    ]
+
+
+def _same_again(probes: Sequence[Cotangent], gradients: Sequence[Gradients]) -> bool:
+    """Whether there is one output, and backward gives the same at another magnitude, to the last bit.
+
+    Both are powers of two: no product rounds differently, and what closes for one closes for the other.
+    """
+    if len(gradients) != 2 or probes[1].only is not None:
+        return False
+    return identical(gradients[0], gradients[1], MAGNITUDES[1] / MAGNITUDES[0])
+
+
+def identical(actual: Gradients, expected: Gradients, factor: float) -> bool:
+    """Whether `expected` is `factor` times `actual`, to the last bit; None agrees with None."""
+    for a, e in zip(actual, expected, strict=True):
+        if a is None or e is None:
+            if a is not e:
+                return False
+        elif not torch.equal(a * factor, e):
+            return False
+    return True
+
+
+STOPS = 8
+"""Points on the way far along a line: between two of them bfloat16 makes a step at most, or little more."""
+
+LARGEST_COUNT = 2.0**7
+"""Whole numbers below this are neighbours of fractions in bfloat16, which has 8 digits (IEEE 754 float32's
+upper half)."""
+
+UNDAMPED = 4096
+"""Entries of a Jacobian up to which every row counts by its own size alone, be it 1e-30 of the others': where
+that does not close, this many entries are quickly measured."""
+
+
+class _OfProblem(NamedTuple):
+    """A problem, and how backward is asked."""
+
+    primals: Sequence[Tensor]
+    outputs: Layout
+    evaluate_fresh: Callable[[Sequence[Tensor]], Returned[tuple[Tensor, ...]] | Raised]
+    back_each: BackEach
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Backward is the derivative at this point, by a proof that closed."""
+
+    visible: float
+    """The relative error of a typical entry that would have kept the proof from closing."""
+
+
+def certify(
+    problem: Problem,
+    *,
+    rtol: float,
+    atol: float = 0.0,
+    key: int = 0,
+    back_each: BackEach | None = None,
+    damping: float = DAMPING,
+) -> Certificate | None:
+    """Try to prove a problem's backward with probes; None where the proof does not close.
+
+    `rtol` is the relative error in the gradient of any one input that must be visible, but where it is below
+    `atol`. `key` chooses the probes. `back_each` goes back through a graph that is there already. A row
+    counts by no less than the mean of its output's over `damping`. At most 8 forwards and one graph with a
+    backward for each grad_output; inputs whose share of the derivative is too small to be seen among the
+    others are probed once more, alone. Where that does not close, as many for each input.
+    """
+    inputs = Layout.of(problem.primals)
+    if not inputs.size or not problem.outputs.size:
+        return None
+    typical = math.sqrt(problem.outputs.size * inputs.size)
+    ladder = long_ladder(rtol / typical if atol else 0.0)
+    line = line_of(problem.primals, inputs, ladder.attempts[0].step, Tangent(key))
+    back_each = back_each or partial(problem.pull_back_each, problem.primals)
+    asked = _OfProblem(problem.primals, problem.outputs, problem.evaluate_fresh, back_each)
+    closed = DotProductTest(asked, ladder, rtol, atol, (key, key + 7), damping).closes_in_finite_part(line)
+    return None if closed is None else Certificate(closed.allowed * typical)
+
+
+def proves(asked: Asked, rtol: float, atol: float) -> bool:
+    """Whether backward is the derivative of forward, to within the tolerances, and gives it each time.
+
+    `rtol` is the relative error in the gradient of any one input that must be visible, except where it is
+    below `atol`. False says nothing but that the proof did not close. Two forwards; up to four where two are
+    too rough, up to ten to show that forward is flat or even. Through the one graph, a backward for each of
+    two magnitudes, or, where there are several outputs, one for all, one for each and one again. Inputs whose
+    share of the derivative is too small to be seen among the others are probed once more, alone. All of it
+    twice where an entry is not finite.
+    """
+    primals = asked.primals
+    inputs = Layout.of(primals)
+    ladder = short_ladder(rtol / math.sqrt(asked.outputs.size * inputs.size))
+    line = line_of(primals, inputs, ladder.attempts[0].step, Tangent(binary=False))
+    return DotProductTest(asked, ladder, rtol, atol).closes_in_finite_part(line) is not None
+
+
+def damping_of(problem: Problem) -> float:
+    """The damping at which a proof sees a wrong tail of a function whose values span many decades."""
+    few = problem.outputs.size * Layout.of(problem.primals).size <= UNDAMPED
+    return math.inf if few else DAMPING
 
 
 def _is_zero(gradient: Tensor | None) -> bool:
