@@ -88,8 +88,8 @@ class Check:
 
 TABLE = """
 verifier.variations | Varied() | repetition.overlapping_cases aliasing.same_tensor_twice
-    aliasing.views_of_one_base leaves.as_leaves together.two_together
-    grad_output_layouts.grad_output_layouts input_layouts.input_layouts retention.growing_memory
+    aliasing.views_of_one_base leaves.as_leaves sweep.two_together
+    layouts.grad_output_layouts layouts.input_layouts retention.growing_memory
     retention.tensor_on_ctx writes.mutation other_devices.other_devices repetition.first_call
     repetition.interleaved repetition.kept_results repetition.repeated_backward repetition.repeated_runs
     leaves.requires_grad_subsets uninitialized.unwritten_memory

@@ -35,7 +35,6 @@ from gradverify.rules import Family
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live
 from gradverify.verifier.case_state import CaseState, branches_seen
-from gradverify.verifier.checks.across_ranks import disagreements, not_judged, out_of_step
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.kept import Allowance, Place
@@ -52,7 +51,7 @@ from gradverify.verifier.interpreter.launches import watch_kernels
 from gradverify.verifier.numerics.problem import Block
 from gradverify.verifier.numerics.tracing import short_format
 from gradverify.verifier.ranks.world import OutOfStepError
-from gradverify.verifier.verification import Verification, verifying
+from gradverify.verifier.verification import Verification, disagreements, not_judged, out_of_step, verifying
 
 OPEN = frozenset({Outcome.FAILED, Outcome.INCONCLUSIVE})
 """Outcomes that rounding inside may have caused."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from gradverify.verifier.diagnose.edits.forward import other_derivative
 from gradverify.verifier.diagnose.edits.search import one_edit
 from gradverify.verifier.diagnose.evidence import Cause, Pair, Pairs, same_everywhere, wrong_ones
-from gradverify.verifier.diagnose.hypotheses.branch import branch
-from gradverify.verifier.diagnose.hypotheses.chain import chain_factor
+from gradverify.verifier.diagnose.hypotheses.branch import branch, chain_factor
 from gradverify.verifier.diagnose.hypotheses.factor import (
     conjugate,
     constant_factor,

@@ -29,7 +29,6 @@ from gradverify.verifier.collect.importing import import_file, resolve
 from gradverify.verifier.collect.operators import with_keywords
 from gradverify.verifier.devices import shares_a_gpu
 from gradverify.verifier.inputs.arguments import OfRanks, OnEachRank
-from gradverify.verifier.ranks.calls import Calls
 from gradverify.verifier.ranks.collectives import Watched
 from gradverify.verifier.ranks.messages import (
     GROUP_PATHS,
@@ -44,6 +43,7 @@ from gradverify.verifier.ranks.messages import (
     receive,
     send,
 )
+from gradverify.verifier.ranks.program import Calls
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 """The network interface that gloo is bound to: no rank listens to another machine."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gradverify.verifier.diagnose.evidence import times_too_large
-from gradverify.verifier.diagnose.hypotheses.chain import written
+from gradverify.verifier.diagnose.hypotheses.branch import written
 from gradverify.verifier.diagnose.hypotheses.factor import _of_law, size_law
 
 

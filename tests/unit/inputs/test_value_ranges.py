@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gradverify.model import Case, Point, TensorInput
 from gradverify.model.case import KEEP_AWAY, is_declared, points_of
-from gradverify.verifier.inputs.value_ranges import (
+from gradverify.verifier.inputs.tensors import (
     LARGE,
     SMALL,
     draw_duplicates,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gradverify.model import CasePoint, Entries, Entry, Finding, RaisedError, Severity, Verdict
+from gradverify.report.concise import render_concise
 from gradverify.report.console import TextStyle
-from gradverify.report.github import render_concise
 from gradverify.report.json_v1 import render_json
 from gradverify.report.text import render_text, slowest_lines
 

@@ -31,8 +31,9 @@ from gradverify.model import (
     Swept,
     Verdict,
 )
+from gradverify.report.concise import render_concise
 from gradverify.report.console import TextStyle, harmless
-from gradverify.report.github import render_concise, render_github
+from gradverify.report.github import render_github
 from gradverify.report.html import render_html
 from gradverify.report.json_v1 import render_json
 from gradverify.report.junit import render_junit
