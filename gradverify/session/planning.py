@@ -230,7 +230,7 @@ def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
         plan,
         attribute=planned.target.attribute,
         cases=select_cases(plan.cases, planned.case_filter, planned.target.id),
-        declared=plan.cases if planned.case_filter else (),
+        declared=plan.cases if planned.case_filter else plan.declared,
         doubts=found.doubts,
         remarks=found.remarks,
         never=found.never,

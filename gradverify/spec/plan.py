@@ -91,7 +91,7 @@ def _swept(function: SpecFunction, effort: Effort) -> SpecFunction:
     """Return a function with the cases that an effort asks for; the base case comes first in each."""
     plan, sweep = function.plan, function.sweep
     if effort is Effort.QUICK:
-        plan = dataclasses.replace(plan, cases=plan.cases[:1])
+        plan = dataclasses.replace(plan, cases=plan.cases[:1], declared=plan.cases)
     elif effort is Effort.THOROUGH and sweep is not None and sweep.rows == "pairwise":
         built = build_cases(dataclasses.replace(sweep, rows="pairwise first"))
         plan = dataclasses.replace(plan, cases=built.cases, infeasible=built.infeasible)
@@ -112,6 +112,7 @@ def _seeded(plan: TargetPlan, seed: int, order: Sequence[Parameter]) -> TargetPl
     return dataclasses.replace(
         plan,
         cases=_in_call_order(plan.name, plan.cases, seed, order),
+        declared=_in_call_order(plan.name, plan.declared, seed, order),
         spares=_in_call_order(plan.name, plan.spares, seed, order),
     )
 

@@ -89,7 +89,7 @@ def build_subject(
         internals=plan.internals,
         live=live.named,
         defaults=defaults_of(value),
-        options=_options(plan.cases),
+        options=_options(plan.declared or plan.cases),
         own_forward=called.own_forward,
         function_class=value if kind is TargetKind.FUNCTION and across is None else None,
         operator=operator_of(value) if kind is TargetKind.CUSTOM_OP and across is None else None,
