@@ -81,9 +81,9 @@ TESTS = (
 """In the order in which one explains the next."""
 
 _STOPPED = (
-    "torch.compile and export may refuse it as well. If they are not meant to be supported, nothing need "
+    "torch.compile and export may refuse it as well. If they are not meant to be supported, nothing need be "
+    "done."
 )
-_STOPPED += "be done."
 
 
 def registration(base: Verified) -> Answer:
