@@ -4,9 +4,9 @@ No spec says that such inputs are valid, so what forward refuses there is a note
 
 A case past a constant of the source: the first order and the reference, and what memory was read.
 
-No spec says that such a size is valid. What forward refuses, and what cannot be measured there, is
-silence that the report tells; a gradient that is wrong is a finding, and where the spec lists the values of
-that size it makes the target inconclusive, no more.
+No spec says that such a size is valid. What forward refuses, and what cannot be measured there, is no
+finding: the report names the size as not verified. A gradient that is wrong is a finding, and where the
+spec lists the values of that size it makes the target inconclusive, no more.
 
 Inferred inputs with three dimensions, one of size 1: what a `squeeze` or a branch on ranks does.
 

@@ -146,7 +146,7 @@ def run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, Chec
     if sample.draw == 0 and sample.point is Point.TYPICAL:
         judged = replace(judged, findings=(no_float64_path(sample), *judged.findings))
     first = FirstOrder(judged, single_precision=True, proven=True)
-    # A slope that agrees passes nobody, and is enough to hold the same call in another layout against.
+    # Slopes that agree are no proof, but a gradient to compare the same call in another layout with.
     # Of inferred inputs what is wrong is no failure, and no gradient to build on.
     wrong = any(row.closeness is Closeness.WRONG for row in judged.swept.precision)
     has_gradient = judged.outcome is not Outcome.FAILED and not wrong and bool(judged.swept.native)

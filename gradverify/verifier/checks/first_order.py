@@ -16,9 +16,9 @@ Gradients that change faster than a difference quotient can follow, at declared 
 
 A fast part that is small beside f, as sin(a x)^2 / a is where `a` is large, passes for noise of f: every
 step leads over many of its periods, and what is measured is the slope of the rest. Beyond 1/epsilon radians
-no digit of its phase is left at all. Where what backward gives is another thing at values a little aside,
-on average over both sides as well, the mismatch is no mistake's for certain. A wrong formula that is smooth
-is as wrong there, and its average is what it is.
+no digit of its phase is known. Where the gradient of backward changes between neighbouring values, and so
+does its average over both sides, the mismatch need not be a mistake. A wrong formula that is smooth is as
+wrong at the neighbours, and so is its average.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A backward that is no linear function of grad_output: which of those that are ch
 Found by what backward makes of multiples of one grad_output. A gradient that is cut off is linear at small
 ones and stays as it is at large ones, or is zero at small ones and linear at large ones; a normalised one is
 the same for all; a rectified one is linear once that of the negative is taken off. Anything else, a square or
-an absolute value, is chosen by nobody.
+an absolute value, is taken for a mistake.
 
 What of inferred inputs was made up, and what says that a gradient is not meant to be the derivative.
 """
