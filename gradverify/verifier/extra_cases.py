@@ -16,7 +16,7 @@ and so must backward. A forward that means something else there was not meant fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -297,13 +297,23 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
         yield from asked.noted(_overlapping_cases(asked), plan.cases[0])
     yield from _another_rank(asked)
     if asked.is_verified and asked.wants("GV101"):
-        for beyond in plan.beyond:
-            yield from _beyond(asked, beyond)
+        yield from _up_to_the_first_error(_beyond(asked, beyond) for beyond in plan.beyond)
         if asked.request.target.kind is TargetKind.MODULE:
             # A module is built in training mode; in evaluation mode it may compute another function.
             evaluated = replace(asked, live=replace(asked.live, value=_evaluating(asked.live.value)))
             case = plan.cases[0]
             yield from evaluated.ask(case, _evaluation_mode, named=f"{case.id} in evaluation mode")
+
+
+def _up_to_the_first_error(cases: Iterable[Iterator[Event]]) -> Iterator[Event]:
+    """What is said of cases in turn: one more of which backward is wrong past a constant adds nothing."""
+    for events in cases:
+        failed = False
+        for event in events:
+            failed |= isinstance(event, Found) and event.finding.severity is Severity.ERROR
+            yield event
+        if failed:
+            return
 
 
 def _beyond(asked: Verification, beyond: Beyond) -> Iterator[Event]:

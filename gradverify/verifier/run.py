@@ -43,7 +43,12 @@ from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed
-from gradverify.verifier.doubt.inferred_inputs import guarded, guarded_at_undeclared, hangs_on_no_guess
+from gradverify.verifier.doubt.inferred_inputs import (
+    Excuses,
+    guarded,
+    guarded_at_undeclared,
+    hangs_on_no_guess,
+)
 from gradverify.verifier.extra_cases import extra_cases
 from gradverify.verifier.families import run_checks
 from gradverify.verifier.guard import NotJudgedError
@@ -159,7 +164,7 @@ def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Even
 
 def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Case) -> Iterator[Event]:
     """Judge every point of a case; `case` is the planned one with what a module has added to it."""
-    state = CaseState()
+    state, excuses = CaseState(), Excuses()
     for point, draw in points_of(case, subject.settings.effort):
         if not is_declared(point, draw):
             if _can_add_something(state, subject):
@@ -173,7 +178,7 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
                 return
             yield from asked.reported(_refused(sample, state))
             break
-        yield from asked.reported(_judged(asked, sample, state))
+        yield from asked.reported(_judged(asked, sample, state, excuses))
         state.applied |= asked.applied(sample)
         subject = replace(subject, short=asked.live.kept.short)
         asked.live.kept.note(Place(planned, point, draw), state.last or sample)
@@ -181,7 +186,7 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
     yield state.verified(case)
 
 
-def _judged(asked: Verification, sample: Sample, state: CaseState) -> Iterator[Finding]:
+def _judged(asked: Verification, sample: Sample, state: CaseState, excuses: Excuses) -> Iterator[Finding]:
     """What all checks that are asked for find at a declared point."""
     state.last = sample
     yield from _shared_values(sample, state)
@@ -195,7 +200,7 @@ def _judged(asked: Verification, sample: Sample, state: CaseState) -> Iterator[F
             yield computes_in(sample, results)
     if not_judged:
         state.remarks[not_judged] = None
-    results = guarded(sample, results, asked.findings)
+    results = guarded(sample, results, asked.findings, excuses)
     for family, result in results.items():
         state.add(family, result)
         yield from result.findings

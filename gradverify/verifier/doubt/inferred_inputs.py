@@ -21,7 +21,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from gradverify.model import Doubt, Finding, Outcome, Point, RaisedError, Severity, TensorInput
 from gradverify.rules import Family
@@ -486,13 +486,49 @@ OF_THE_MATRIX = frozenset({"GV410"})
 """Codes that are certain no more where something was invented: LAPACK gives anything for singular ones."""
 
 
+Mistake = tuple[str, str | None, int | None]
+"""Code, input and output: what is wrong, wherever it is."""
+
+
+@dataclass
+class Excuses:
+    """What excused a mistake at some values of a case excuses it at the others, and is not measured again.
+
+    A guess of sizes, shapes or options is the same at all of them, and to look at another one takes longer
+    than to judge the sample.
+    """
+
+    by_mistake: dict[Mistake, tuple[Reason, dict[object, object]]] = field(default_factory=dict)
+    """The reason, and the answers that it was given."""
+
+    def of(self, mistake: Mistake, near: Neighbours, finding: Finding) -> Finding | None:
+        """The finding as an inconclusive one by what excused the mistake before; None for nothing."""
+        if mistake not in self.by_mistake:
+            return None
+        reason, answers = self.by_mistake[mistake]
+        return reason(Neighbours(near.sample, answers), finding)
+
+    def first(
+        self, mistake: Mistake, near: Neighbours, finding: Finding, reasons: Sequence[Reason]
+    ) -> Finding | None:
+        """The finding by the first of several reasons that there is; None for none."""
+        for reason in reasons:
+            if excused := reason(near, finding):
+                self.by_mistake[mistake] = reason, near.answers
+                return excused
+        return None
+
+
 def guarded(
-    sample: Sample, results: dict[Family, CheckResult], reported: Iterable[Finding] = ()
+    sample: Sample,
+    results: dict[Family, CheckResult],
+    reported: Iterable[Finding] = (),
+    excuses: Excuses | None = None,
 ) -> dict[Family, CheckResult]:
     """Turn errors that a guess may have made into inconclusive findings.
 
     An error that was `reported` at another point of the target remains: no guess made it there, and the
-    target fails by it whatever is found here.
+    target fails by it whatever is found here. `excuses` are those of the case.
     """
     near = Neighbours(sample)
     if not sample.subject.inferred:
@@ -503,7 +539,9 @@ def guarded(
     def is_certain(finding: Finding) -> bool:
         return _mistake(finding) in certain_elsewhere or _is_certain(near, finding)
 
-    kept = {family: _excused(near, result, AT_DECLARED, is_certain) for family, result in results.items()}
+    kept = {
+        family: _excused(near, result, AT_DECLARED, is_certain, excuses) for family, result in results.items()
+    }
     first, doubts = kept.get(Family.GRADCHECK), inventions_of(sample)
     unseen = _unseen(sample, doubts) if first and first.outcome is Outcome.PASSED and doubts else None
     if first and unseen:
@@ -528,9 +566,10 @@ def _excused(
     result: CheckResult,
     reasons: Sequence[Reason],
     is_certain: Callable[[Finding], bool] = lambda _: False,
+    excuses: Excuses | None = None,
 ) -> CheckResult:
     """The result with errors as inconclusive findings, each by the first reason that there is."""
-    reader = near.sample.subject.reader
+    reader, excuses = near.sample.subject.reader, excuses or Excuses()
 
     def judged(finding: Finding) -> Finding:
         certain = hangs_on_no_guess(near.sample, finding.raised) or is_certain(finding)
@@ -538,7 +577,9 @@ def _excused(
             return finding
         # What backward returns at inputs that are tried here is no news of the sample's own.
         with nullcontext() if reader is None else reader.without_new_remarks():
-            return next(filter(None, (reason(near, finding) for reason in reasons)), finding)
+            mistake = _mistake(finding)
+            excused = excuses.of(mistake, near, finding)
+            return excused or excuses.first(mistake, near, finding, reasons) or finding
 
     findings = tuple(map(judged, result.findings))
     failed = any(f.severity is Severity.ERROR for f in findings)
@@ -556,7 +597,7 @@ def _unseen(sample: Sample, doubts: Sequence[Doubt]) -> Finding | None:
     return invented(sample.finding("GV109", message, input=hidden[0]), what) if hidden else None
 
 
-def _mistake(finding: Finding) -> tuple[str, str | None, int | None]:
+def _mistake(finding: Finding) -> Mistake:
     return finding.code, finding.input, finding.output
 
 

@@ -58,14 +58,14 @@ class Neighbours:
     """A sample, and what was measured beside it: each question is answered once, whoever asks."""
 
     sample: Sample
-    _answers: dict[object, Any] = field(default_factory=dict)
+    answers: dict[object, Any] = field(default_factory=dict)
 
     def once(self, measure: Callable[..., _Answer], *arguments: Hashable, **named: Hashable) -> _Answer:
         """What `measure` gives of the sample."""
         key = measure, arguments, tuple(named.items())
-        if key not in self._answers:
-            self._answers[key] = measure(self.sample, *arguments, **named)
-        answer: _Answer = self._answers[key]
+        if key not in self.answers:
+            self.answers[key] = measure(self.sample, *arguments, **named)
+        answer: _Answer = self.answers[key]
         return answer
 
 
