@@ -9,6 +9,9 @@ import os
 
 CAUSES_OF = "GRADVERIFY_TESTS_CAUSES_OF"
 
+VARIABLES = {CAUSES_OF: ""}
+"""What leaves out the causes of all targets."""
+
 
 def apply():
     """Patch what this process has imported, or will: the front, its template and what that forks."""

@@ -46,9 +46,7 @@ def assert_verdicts(folder: str, module: str, seed: int, part: int = 0) -> None:
         rows = {name: rows[name] for name in [*rows][part::parts]}
         targets = [f"{module}.py::{name}" for name in rows]
     with_causes = [name for name, row in rows.items() if row.keys() & {"cause", "explained"}]
-    exit_code, report = zoo.checked(
-        targets, zoo.ZOO / folder, "--seed", str(seed), with_causes=with_causes
-    )
+    exit_code, report = zoo.checked(targets, zoo.ZOO / folder, "--seed", str(seed), with_causes=with_causes)
     assert zoo.all_complaints(report, rows) == {}
     unsure = any(row.get("or_else") for row in rows.values())
     assert exit_code == 1 if module != "right" else exit_code in ({0, 1} if unsure else {0})

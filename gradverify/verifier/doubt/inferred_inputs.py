@@ -21,7 +21,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from gradverify.model import Doubt, Finding, Outcome, Point, RaisedError, Severity, TensorInput
 from gradverify.rules import Family
@@ -50,7 +50,10 @@ from gradverify.verifier.doubt.deliberate import (
     write_in_doubt,
 )
 from gradverify.verifier.doubt.neighbours import (
+    Excuses,
+    Mistake,
     Neighbours,
+    Reason,
     declares_values,
     is_locally_constant,
     is_steady,
@@ -219,8 +222,6 @@ SOME_RANGE = "a narrower `range:`"
 
 OF_A_DOMAIN = OF_A_SLOPE | {OF_NO_VALUE}
 """Codes that values outside of a domain can have made."""
-
-Reason = Callable[[Neighbours, Finding], Finding | None]
 
 
 def guess_behind(sample: Sample, finding: Finding) -> str:
@@ -484,39 +485,6 @@ CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
 
 OF_THE_MATRIX = frozenset({"GV410"})
 """Codes that are certain no more where something was invented: LAPACK gives anything for singular ones."""
-
-
-Mistake = tuple[str, str | None, int | None]
-"""Code, input and output: what is wrong, wherever it is."""
-
-
-@dataclass
-class Excuses:
-    """What excused a mistake at some values of a case excuses it at the others, and is not measured again.
-
-    A guess of sizes, shapes or options is the same at all of them, and to look at another one takes longer
-    than to judge the sample.
-    """
-
-    by_mistake: dict[Mistake, tuple[Reason, dict[object, object]]] = field(default_factory=dict)
-    """The reason, and the answers that it was given."""
-
-    def of(self, mistake: Mistake, near: Neighbours, finding: Finding) -> Finding | None:
-        """The finding as an inconclusive one by what excused the mistake before; None for nothing."""
-        if mistake not in self.by_mistake:
-            return None
-        reason, answers = self.by_mistake[mistake]
-        return reason(Neighbours(near.sample, answers), finding)
-
-    def first(
-        self, mistake: Mistake, near: Neighbours, finding: Finding, reasons: Sequence[Reason]
-    ) -> Finding | None:
-        """The finding by the first of several reasons that there is; None for none."""
-        for reason in reasons:
-            if excused := reason(near, finding):
-                self.by_mistake[mistake] = reason, near.answers
-                return excused
-        return None
 
 
 def guarded(

@@ -69,6 +69,42 @@ class Neighbours:
         return answer
 
 
+Reason = Callable[[Neighbours, Finding], Finding | None]
+"""Gives an error as an inconclusive finding that says what was guessed; None where that did not make it."""
+
+Mistake = tuple[str, str | None, int | None]
+"""Code, input and output: what is wrong, wherever it is."""
+
+
+@dataclass
+class Excuses:
+    """What excused a mistake at some values of a case excuses it at the others, and is not measured again.
+
+    A guess of sizes, shapes or options is the same at all of them, and to look at another one takes longer
+    than to judge the sample.
+    """
+
+    by_mistake: dict[Mistake, tuple[Reason, dict[object, object]]] = field(default_factory=dict)
+    """The reason, and the answers that it was given."""
+
+    def of(self, mistake: Mistake, near: Neighbours, finding: Finding) -> Finding | None:
+        """The finding as an inconclusive one by what excused the mistake before; None for nothing."""
+        if mistake not in self.by_mistake:
+            return None
+        reason, answers = self.by_mistake[mistake]
+        return reason(Neighbours(near.sample, answers), finding)
+
+    def first(
+        self, mistake: Mistake, near: Neighbours, finding: Finding, reasons: Sequence[Reason]
+    ) -> Finding | None:
+        """The finding by the first of several reasons that there is; None for none."""
+        for reason in reasons:
+            if excused := reason(near, finding):
+                self.by_mistake[mistake] = reason, near.answers
+                return excused
+        return None
+
+
 def with_values(sample: Sample, values: Mapping[str, Any]) -> Sample:
     """The sample with other values of some arguments."""
     arguments = tuple(
