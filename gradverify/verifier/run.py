@@ -38,11 +38,12 @@ from gradverify.verifier.case_state import CaseState, branches_seen
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.kept import Allowance, Place
+from gradverify.verifier.checks.no_value import without_value
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.undeclared import at_undeclared
-from gradverify.verifier.diagnose import is_diagnosed
+from gradverify.verifier.diagnose import is_changed, is_diagnosed
 from gradverify.verifier.doubt.inferred_inputs import guarded, guarded_at_undeclared, hangs_on_no_guess
 from gradverify.verifier.doubt.neighbours import Excuses
 from gradverify.verifier.extra_cases import extra_cases
@@ -148,7 +149,7 @@ def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Even
     yield from extra_cases(asked)
     allowance = Allowance.after(guard.CALLS.made - before, request.settings.effort)
     live.kept.allowance = allowance
-    if any(map(is_diagnosed, asked.findings)):
+    if any(is_diagnosed(f) or is_changed(f) for f in asked.findings):
         from gradverify.verifier.diagnose.findings import causes_of  # noqa: PLC0415 - where one failed
 
         yield DiagnosisStarted()
@@ -197,6 +198,11 @@ def _judged(asked: Verification, sample: Sample, state: CaseState, excuses: Excu
     if not_judged:
         state.remarks[not_judged] = None
     results = guarded(sample, results, asked.findings, excuses)
+    if not sample.subject.inferred and (sample.point, sample.draw) == (Point.TYPICAL, 0):
+        lost = without_value(sample)
+        if lost is not None:
+            without = CheckResult((lost,), Outcome.INCONCLUSIVE)
+            results[Family.GRADCHECK] = results[Family.GRADCHECK].beside(without)
     for family, result in results.items():
         state.add(family, result)
         yield from result.findings

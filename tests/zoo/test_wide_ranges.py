@@ -17,6 +17,9 @@ from extent import ALL_SEEDS
 REFUSED = "GV002"
 """Forward raises: the range is no valid one."""
 
+MISUSE = 2
+"""What the command ends with where a special value that the author declares is not in the range."""
+
 UNSUITED = {
     ("regimes", "Acos"): "inputs between -1 and 1",
     ("regimes", "Atanh"): "inputs between -1 and 1",
@@ -70,7 +73,9 @@ def test_right_functions_do_not_fail_at_wide_ranges(folder: str, tmp_path: Path)
         if not (left := {*made["functions"]}):
             break
         (copied / "right.gradverify.yaml").write_text(yaml.safe_dump(made))
-        _, report = zoo.checked(["right.gradverify.yaml"], copied)
+        exit_code, report = zoo.checked(["right.gradverify.yaml"], copied)
+        if exit_code == MISUSE:
+            continue
         found = {target["name"]: target for target in report["targets"]}
         assert found.keys() == left
         for name, target in found.items():

@@ -179,6 +179,9 @@ def _shapes(sample: Sample) -> tuple[tuple[str, tuple[int, ...]], ...]:
 LARGER = 5.0
 """Times as large as drawn: past most thresholds of clamps and branches that ordinary values stay below."""
 
+OTHER_NUMBER = 0.75
+"""Times a number that is passed beside tensors: a share of one stays one, and a temperature positive."""
+
 KEY = 31
 """Of the random grad_output and direction."""
 
@@ -196,13 +199,17 @@ SAME = 1e-6
 
 
 def further_places(visited: Sequence[Place], kept: Kept, build: Build) -> tuple[FurtherPlace, ...]:
-    """One place for each case that was verified, then one at larger values, as many as may be asked."""
+    """One place for each case that was verified, then one at larger values, and one with other numbers.
+
+    As many as may be asked.
+    """
     most = kept.allowance.left // CALLS
     first = [place for place in visited if place.point is KindOfPoint.TYPICAL and place.draw == 0]
     samples = [kept.sample(place, build) for place in first[:most]]
     judged = [one for one in samples if isinstance(one, Sample) and not one.disconnected]
     larger = [_larger(one) for one in judged if _unbounded(one.case) & {*one.problem.input_names}]
-    owns = [own_backward_of(one, repairs_of(kept)) for one in (*judged, *larger)[:most]]
+    others = [other for one in judged if (other := _with_other_numbers(one)) is not None]
+    owns = [own_backward_of(one, repairs_of(kept)) for one in (*judged, *larger, *others)[:most]]
     return tuple(FurtherPlace(own) for own in owns if own is not None)
 
 
@@ -212,6 +219,22 @@ def _larger(sample: Sample) -> Sample:
     values = zip(problem.input_names, problem.primals, strict=True)
     primals = tuple(LARGER * value if name in free else value for name, value in values)
     return replace(sample, problem=with_primals(problem, primals))
+
+
+def _with_other_numbers(sample: Sample) -> Sample | None:
+    """The same call with other numbers than those that it is given beside tensors; None where it has none.
+
+    A factor that is written out is right for one of them alone.
+    """
+    problem = sample.problem
+    arguments = tuple(replace(a, value=_other_number(a.value)) for a in problem.arguments)
+    if all(a.value is b.value for a, b in zip(arguments, problem.arguments, strict=True)):
+        return None
+    return replace(sample, problem=replace(problem, arguments=arguments))
+
+
+def _other_number(value: Any) -> Any:  # noqa: ANN401 - an argument of any kind
+    return OTHER_NUMBER * value if type(value) is float and value else value
 
 
 def _unbounded(case: Case) -> set[str]:

@@ -14,19 +14,25 @@ from gradverify.verifier.checks.composite import NoComposite, composite_of
 from gradverify.verifier.checks.kept import Build, Kept, Place
 from gradverify.verifier.checks.second_order_messages import FIRST_ORDER_ONLY
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.diagnose import DIAGNOSED, evidence, is_diagnosed
+from gradverify.verifier.diagnose import DIAGNOSED, evidence, is_changed, is_diagnosed
 from gradverify.verifier.diagnose.confirmation import (
     further_places,
     measured_point,
     measured_second_point,
+    own_backward_of,
     repairs_of,
 )
-from gradverify.verifier.diagnose.evidence import Cause, Options, Pair, in_words
+from gradverify.verifier.diagnose.edits.out_of_place import out_of_place
+from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
+from gradverify.verifier.diagnose.edits.search import one_edit
+from gradverify.verifier.diagnose.evidence import Cause, InBackward, Options, Pair, in_words
 from gradverify.verifier.diagnose.ladder import diagnose, holds_at, together
 from gradverify.verifier.numerics.tracing import is_straight, operations
 
 __all__ = ["causes_of", "is_of_its_cause"]
 
+
+WRITES_GRAD_OUTPUT = "GV401"
 
 NOT_MEANT = "looks-surrogate"
 """The cause after which no derivative is meant."""
@@ -115,6 +121,44 @@ def causes_of(
             yield _reported(found, cause, pairs, _options_of(found, visited))
         elif found.derivable:
             yield found
+    yield from _changed(plan, measurements, visited, findings)
+
+
+def _changed(
+    plan: TargetPlan, measurements: _Measurements, visited: Sequence[Place], findings: Sequence[Finding]
+) -> Iterator[Finding]:
+    """Findings that say the cause themselves, each once, with the change that takes the mistake back."""
+    seen: set[tuple[str, int | None, str | None]] = set()
+    for finding in sorted(filter(is_changed, findings), key=_telling):
+        place = finding.code, finding.output, finding.input
+        if place in seen:
+            continue
+        seen.add(place)
+        if finding.code == WRITES_GRAD_OUTPUT:
+            own, points = _own_backward_at(measurements, visited, finding), 1
+            change = None if own is None else out_of_place(own)
+        else:
+            pairs = _pairs(plan, measurements, visited, findings, finding)
+            points = len(pairs)
+            cause = one_edit(pairs) if pairs and all(pair.usable for pair in pairs) else None
+            change = None if cause is None else cause.change
+        if change is not None and change.patch is not None:
+            yield replace(finding, changes=_changes(change, points))
+
+
+def _own_backward_at(
+    measurements: _Measurements, visited: Sequence[Place], finding: Finding
+) -> OwnBackward | None:
+    place = next((p for p in visited if finding.case is not None and p.is_of(finding.case)), None)
+    sample = None if place is None else measurements.kept.sample(place, measurements.build)
+    if not isinstance(sample, Sample):
+        return None
+    return own_backward_of(sample, repairs_of(measurements.kept))
+
+
+def _changes(one: InBackward, points: int) -> tuple[SourceChange, ...]:
+    patch = None if one.patch is None else replace(one.patch, points=points)
+    return (SourceChange(one.file, one.line, one.before, one.after, patch),)
 
 
 def is_of_its_cause(finding: Finding, place: Place, kept: Kept, build: Build) -> bool:
@@ -138,9 +182,7 @@ def _reported(found: Finding, cause: Cause, pairs: Sequence[Pair], options: Opti
     said = in_words(cause, pairs, options)
     if DIAGNOSED[found.code] > 1:
         said = f"The first derivative is right. {said} {FIRST_ORDER_ONLY}"
-    one = cause.change
-    patch = None if one is None or one.patch is None else replace(one.patch, points=len(pairs))
-    changes = () if one is None else (SourceChange(one.file, one.line, one.before, one.after, patch),)
+    changes = () if cause.change is None else _changes(cause.change, len(pairs))
     whole = cause.factor if cause.name == "constant-factor" else None
     # Without its measured digits: 3 and not 2.999999999999425.
     factor = None if whole is None else float(f"{whole:.{FACTOR_DIGITS}g}")
@@ -243,16 +285,17 @@ def _first_pair(
 
 
 def _pair(measurements: _Measurements, place: Place, worst: Finding) -> Pair | None:
-    order = DIAGNOSED[worst.code]
+    order = DIAGNOSED.get(worst.code, 1)
     found = measurements.at(place, order)
     if found is None:
         return None
     sample, point = found
     # Of second order, there is one output for each input of the first.
     positions = sample.problem.output_positions if order == 1 else tuple(range(len(point.outputs.blocks)))
-    if worst.input not in point.input_names or worst.output not in positions:
+    output = positions[0] if worst.output is None else worst.output  # one that is of no output alone
+    if worst.input not in point.input_names or output not in positions:
         return None
-    return Pair(point, positions.index(worst.output), point.input_names.index(worst.input))
+    return Pair(point, positions.index(output), point.input_names.index(worst.input))
 
 
 def _failed_at(findings: Sequence[Finding], worst: Finding, place: Place) -> bool:

@@ -88,7 +88,7 @@ class OwnBackward:
             return found
 
         outputs = self.problem.outputs
-        given = outputs.unflatten(torch.ones(outputs.size, dtype=torch.float64))
+        given = outputs.unflatten(torch.linspace(1.0, 2.0, outputs.size, dtype=torch.float64))
         if self._run(noting, given) is None or len(returned) != 1:
             return False
         self._shapes = _shapes_of(returned[0])

@@ -123,9 +123,14 @@ def _sizes(names: Mapping[str, Value]) -> dict[str, int]:
     """Sizes of tensors, each value a few times."""
     found: dict[str, int] = {}
     for name, value in names.items():
-        for dim, n in enumerate(value.shape) if isinstance(value, Tensor) else ():
+        sizes = (
+            {f"{name}.shape[{d}]": n for d, n in enumerate(value.shape)} if isinstance(value, Tensor) else {}
+        )
+        if len(sizes) > 1:
+            sizes[f"{name}.numel()"] = value.numel()
+        for text, n in sizes.items():
             if n > 1 and list(found.values()).count(n) < SIZES_ALIKE:
-                found[f"{name}.shape[{dim}]"] = n
+                found[text] = n
     return found
 
 
@@ -235,8 +240,8 @@ def _fitted(one: Known, value: Tensor) -> ast.expr | None:
 
 
 FORMS: tuple[tuple[str, str, str], ...] = (
-    ("a + b", "a - b; a; b", "missing-term"),
-    ("a - b", "a + b; b - a; a; b", "missing-term"),
+    ("a + b", "a; b; a - b", "missing-term"),
+    ("a - b", "a; b; a + b; b - a", "missing-term"),
     ("a * b", "a / b; a; b", "chain-factor"),
     ("a / b", "a * b; a; b", "chain-factor"),
     ("a / b", "b / a", "operand"),
@@ -289,6 +294,7 @@ TWINS = (
 
 DROPPED = (
     ("transposed", "t transpose permute"),
+    ("permuted", "squeeze unsqueeze"),
     ("conjugate", "conj"),
     ("permuted", "flip roll cumsum"),
     ("region", "tril triu"),
@@ -330,7 +336,10 @@ SUMS_ALONG = (
 """Along each dimension, of floating ones."""
 
 PLACES = "e + 1; e - 1"
-"""Other numbers where one is an index, a dimension, or a bound."""
+"""Other numbers where one is an index or a bound."""
+
+DIMENSIONS = f"-1; -2; {PLACES}"
+"""Other numbers where one is a dimension: from the end first, which holds however many there are before."""
 
 NUMBERS = f"-e; {PLACES}; 2 * e; e / 2; 1 / e; 1 - e; e ** 2; e ** 0.5"
 """Other numbers where one is a value."""
@@ -359,6 +368,7 @@ def _of_one(slot: Slot, node: ast.stmt) -> Iterator[Edit]:
     match node:
         case ast.Assign(targets=[ast.Name() | ast.Subscript() as target], value=value):
             yield Edit(slot, ast.AugAssign(target, ast.Add(), value), "duplicates", is_whole=True)
+            yield from _accumulated(slot, target, value)
             is_product = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div)
             yield Edit(slot, ast.Pass(), "chain-factor" if is_product else "operand", is_whole=True)
         case ast.AugAssign():
@@ -377,10 +387,7 @@ def _of_one(slot: Slot, node: ast.stmt) -> Iterator[Edit]:
 
 def _of_sum(slot: Slot, node: ast.AugAssign) -> Iterator[Edit]:
     """With another sign, assigned, not there at all, or where equal indices count each."""
-    if isinstance(node.target, ast.Subscript):
-        places = {"a": node.target.value, "i": node.target.slice, "v": node.value}
-        accumulated = expression("a.index_put_((i,), v, accumulate=True)", **places)
-        yield Edit(slot, ast.Expr(accumulated), "duplicates", is_whole=True)
+    yield from _accumulated(slot, node.target, node.value)
     is_product = isinstance(node.op, ast.Mult | ast.Div)
     cause = "chain-factor" if is_product else "missing-term"
     for other in (ast.Mult, ast.Div) if is_product else (ast.Add, ast.Sub):
@@ -388,6 +395,17 @@ def _of_sum(slot: Slot, node: ast.AugAssign) -> Iterator[Edit]:
             yield Edit(slot, ast.AugAssign(node.target, other(), node.value), cause, is_whole=True)
     yield Edit(slot, ast.Assign([node.target], node.value, lineno=0), cause, is_whole=True)
     yield Edit(slot, ast.Pass(), cause, is_whole=True)
+
+
+def _accumulated(slot: Slot, target: ast.expr, value: ast.expr) -> Iterator[Edit]:
+    """Written into some places of a tensor, where equal indices count each."""
+    if isinstance(target, ast.Subscript):
+        indices = (
+            target.slice if isinstance(target.slice, ast.Tuple) else ast.Tuple([target.slice], ast.Load())
+        )
+        places = {"a": target.value, "i": indices, "v": value}
+        accumulated = expression("a.index_put_(i, v, accumulate=True)", **places)
+        yield Edit(slot, ast.Expr(accumulated), "duplicates", is_whole=True)
 
 
 def by_form(slot: Slot, value: Value, parents: dict[int, ast.AST]) -> Iterator[Edit]:
@@ -530,7 +548,8 @@ def _turned(nodes: list[ast.expr]) -> Iterator[list[ast.expr]]:
 def _other_numbers(slot: Slot, node: ast.expr, value: float, cause: str) -> Iterator[Edit]:
     """Written out where the number is."""
     is_index = isinstance(slot.parent, ast.Subscript)
-    texts = (NUMBERS if cause == "operand" and not is_index else PLACES).split("; ")
+    others = DIMENSIONS if cause == "wrong-reduction-dim" else PLACES
+    texts = (NUMBERS if cause == "operand" and not is_index else others).split("; ")
     if not isinstance(node, ast.Constant):
         # Of `n - 1`, the number itself is changed.
         sums = [
@@ -563,7 +582,7 @@ def _lost_around(value: Tensor) -> Iterator[tuple[str, str]]:
         rows.append(("branch", "~e"))
     else:
         rows += OF_ENTRIES if continuous else [("permuted", PLACES)]
-    for dim in (d for d, n in enumerate(value.shape) if n > 1):
+    for dim in (d - value.dim() for d, n in enumerate(value.shape) if n > 1):
         along = (*ALONG, *(SUMS_ALONG if continuous else ()))
         rows += [(cause, texts.format(dim)) for cause, texts in along]
     yield from ((text, cause) for cause, texts in rows for text in texts.split("; ") if text)

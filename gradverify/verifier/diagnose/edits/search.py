@@ -38,7 +38,16 @@ from gradverify.verifier.diagnose.edits.rewrites import (
     renumbered,
     replaced,
 )
-from gradverify.verifier.diagnose.edits.source import Edit, Node, Slot, Source, is_harmless, resolved, slots
+from gradverify.verifier.diagnose.edits.source import (
+    Edit,
+    Node,
+    Slot,
+    Source,
+    is_harmless,
+    parents_of,
+    resolved,
+    slots,
+)
 from gradverify.verifier.diagnose.evidence import (
     RELATIVE,
     ROUNDING,
@@ -66,13 +75,26 @@ def patch_of(
         return None
     with edit.slot.holding(edit.node):
         meant = ast.unparse(function)
-    for node, text in _spans(edit, parents):
-        patch = _replaced(node, text, lines, _indent(lines[function.lineno - 1]))
+    for patch in _patches(edit, parents, lines, _indent(lines[function.lineno - 1])):
         if patch is not None and _says(patch, meant, function, lines):
             first = patch.line - 1
             end = first + len(patch.removed)
             return LinePatch.within(shown_path(file), lines, first, end, patch.added)
     return None
+
+
+def _patches(
+    edit: Edit, parents: Mapping[int, ast.AST], lines: list[str], indent: int
+) -> Iterator[LinePatch | None]:
+    """What may say the change: lines above a statement that stays, or others for what holds the change."""
+    node = edit.slot.node
+    if isinstance(edit.node, list) and edit.node[-1] is node and isinstance(node, ast.stmt):
+        here = lines[node.lineno - 1].rstrip("\r\n")
+        above = [" " * _indent(here) + line for line in _printed(edit.node[:-1]).split("\n")]
+        yield LinePatch("", node.lineno, (here,), (*above, here))
+        return
+    for span, text in _spans(edit, parents):
+        yield _replaced(span, text, lines, indent)
 
 
 def _spans(edit: Edit, parents: Mapping[int, ast.AST]) -> Iterator[tuple[ast.AST, str]]:
@@ -192,7 +214,7 @@ def traced(
     `start` gets a function to run as backward.
     """
     values = [s for s in slots(source.whole) if _is_value(s, source)]
-    run = TracedBackward(source, values, _parents(source.whole))
+    run = TracedBackward(source, values, parents_of(source.whole))
     made = _noting(source).compiled({_NOTE: run.note, _LAST: run.last})
     if made is None:
         return None
@@ -204,10 +226,6 @@ def traced(
         return found
 
     return run if start(noting) and not run.is_foreign else None
-
-
-def _parents(tree: ast.AST) -> dict[int, ast.AST]:
-    return {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
 
 def _noting(source: Source) -> Source:
@@ -413,31 +431,34 @@ def _agrees(pair: Pair, found: Tensor, rows: slice = slice(None)) -> bool:
 
 
 def _reported(edit: Edit, run: TracedBackward) -> Cause:
-    """The change as a cause: what is there, what makes it right, and the line."""
-    file = Path(run.source.function.__code__.co_filename)
-    before, after = _shown(edit, run)
+    return Cause(edit.cause, is_weak=True, change=reported_change(edit, run.source, run.parents))
+
+
+def reported_change(edit: Edit, source: Source, parents: Mapping[int, ast.AST]) -> InBackward:
+    """The change as it is told: what is there, what makes it right, and the line."""
+    file = Path(source.function.__code__.co_filename)
+    before, after = _shown(edit, parents)
     line = getattr(edit.slot.node, "lineno", 0)
-    function = _function_of(edit, run)
-    helper = "" if function is run.source.tree else function.name
-    patch = patch_of(edit, function, run.parents, file)
-    change = InBackward(file.name, line, before, after, helper, edit.cause, patch)
-    return Cause(edit.cause, is_weak=True, change=change)
+    function = _function_of(edit, source, parents)
+    helper = "" if function is source.tree else function.name
+    patch = patch_of(edit, function, parents, file)
+    return InBackward(file.name, line, before, after, helper, edit.cause, patch)
 
 
-def _function_of(edit: Edit, run: TracedBackward) -> ast.FunctionDef:
+def _function_of(edit: Edit, source: Source, parents: Mapping[int, ast.AST]) -> ast.FunctionDef:
     """The function in which the change stands: backward itself, or one that it calls."""
-    helpers = {id(helper): helper for helper in run.source.helpers}
+    helpers = {id(helper): helper for helper in source.helpers}
     node: ast.AST | None = edit.slot.parent
     while node is not None and id(node) not in helpers:
-        node = run.parents.get(id(node))
-    return run.source.tree if node is None else helpers[id(node)]
+        node = parents.get(id(node))
+    return source.tree if node is None else helpers[id(node)]
 
 
-def _shown(edit: Edit, run: TracedBackward) -> tuple[str, str]:
+def _shown(edit: Edit, parents: Mapping[int, ast.AST]) -> tuple[str, str]:
     """What is there and what should: with as much around it as a sentence takes."""
     with edit.slot.holding(edit.node):
         shown = _text(edit.slot.node), _text(edit.node)
-    around: ast.AST | None = run.parents.get(id(edit.slot.node))
+    around: ast.AST | None = parents.get(id(edit.slot.node))
     while around is not None and not isinstance(around, ast.FunctionDef) and not edit.is_whole:
         if isinstance(around, ast.expr | ast.Assign | ast.AugAssign | ast.Return | ast.Expr):
             text = ast.unparse(around)
@@ -445,7 +466,7 @@ def _shown(edit: Edit, run: TracedBackward) -> tuple[str, str]:
                 break
             with edit.slot.holding(edit.node):
                 shown = text, ast.unparse(around)
-        around = run.parents.get(id(around))
+        around = parents.get(id(around))
     return shown
 
 

@@ -285,6 +285,11 @@ def slots(tree: ast.AST) -> Iterator[Slot]:
                 yield from slots(node)
 
 
+def parents_of(tree: ast.AST) -> dict[int, ast.AST]:
+    """The node that holds each, by the id of a node."""
+    return {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+
+
 def with_helpers(source: Source, forward: Sequence[Source]) -> Source:
     """A backward with the functions of its file that are reached from it, and not from forward."""
     not_own = {id(one) for one in _reached(forward)}

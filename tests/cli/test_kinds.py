@@ -1,0 +1,61 @@
+"""The kinds of mistakes that people report: each gets its code, and the change of its line that is right."""
+
+import json
+
+import pytest
+from extent import long
+
+EXPECTED = {
+    "MissingFactor": ("GV101", "return g * torch.cos(x * ctx.scale) * ctx.scale, None"),
+    "WrongSaved": ("GV101", "return g * w * s * (1 - s), g * s"),
+    "UnreducedGather": ("GV101", "out.index_put_((index,), g, accumulate=True)"),
+    "IgnoresGrad": ("GV106", "return x.exp() * g"),
+    "WritesGrad": ("GV401", "return g.mul(1 - x.tanh() ** 2)"),
+    "WritesInAStatement": ("GV401", "g = g * x.cos()"),
+    "WritesZeros": ("GV401", "g = g.clone()"),
+    "MeanNotDivided": ("GV101", "d = 2 * (x - y) * g / x.numel()"),
+    "SignFlipped": ("GV101", "return g / b, -(g * a / (b * b))"),
+    "WrongDim": ("GV101", "return y * (g - (g * y).sum(-1, keepdim=True))"),
+    "SegmentPointer": ("GV101", "out[int(rowptr[i]) : int(rowptr[i + 1])] = g[i]"),
+    "DetachedMean": ("GV101", "return g - g.mean(-1, keepdim=True)"),
+    "Temperature": ("GV101", "return y * (g - (g * y).sum(-1, keepdim=True)) / ctx.temperature, None"),
+}
+"""The code, and a line of the fix."""
+
+
+@pytest.fixture(scope="module")
+def here(place):
+    return place("kinds")
+
+
+@pytest.fixture(scope="module")
+def checked(here):
+    ran = here("check", "kinds.py", "--format", "json")
+    return {t["name"]: t for t in json.loads(ran.out)["targets"]}
+
+
+def fix_of(target, code):
+    fixes = [f["fix"] for f in target["findings"] if f["code"] == code and f["severity"] == "error"]
+    return next(filter(None, fixes), None)
+
+
+def test_all_of_them_are_expected(checked):
+    assert checked.keys() == EXPECTED.keys()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_fix_is_the_line_at_fault(checked, name):
+    code, line = EXPECTED[name]
+    fix = fix_of(checked[name], code)
+    assert fix is not None
+    added = [one[1:].strip() for one in fix["diff"].splitlines() if one[:1] == "+" and one[:3] != "+++"]
+    assert line in added
+    assert fix["verified_at"] > 0
+
+
+@long
+def test_with_the_fixes_all_pass(here, checked):
+    assert checked
+    ran = here("check", "kinds.py", "--fix", "--unsafe-fixes")
+    assert ran.code == 0, ran.out
+    assert f"{len(EXPECTED)} passed" in ran.out

@@ -1,0 +1,182 @@
+"""Mistakes of the kinds that people report, one in each backward."""
+
+import torch
+from torch.autograd import Function
+
+
+class MissingFactor(Function):
+    @staticmethod
+    def forward(ctx, x, scale: float = 0.5):
+        ctx.save_for_backward(x)
+        ctx.scale = scale
+        return torch.sin(x * scale)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * torch.cos(x * ctx.scale), None
+
+
+class WrongSaved(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        y = torch.sigmoid(x)
+        ctx.save_for_backward(x, w)
+        return y * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return g * w * x * (1 - s), g * s
+
+
+class UnreducedGather(Function):
+    """gather whose backward scatters by assignment"""
+
+    @staticmethod
+    def forward(ctx, x, index):
+        ctx.save_for_backward(index)
+        ctx.n = x.shape[0]
+        return x[index]
+
+    @staticmethod
+    def backward(ctx, g):
+        (index,) = ctx.saved_tensors
+        out = g.new_zeros(ctx.n, *g.shape[1:])
+        out[index] = g
+        return out, None
+
+
+class IgnoresGrad(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return x.exp()
+
+
+class WritesGrad(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g.mul_(1 - x.tanh() ** 2)
+
+
+class MeanNotDivided(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return ((x - y) ** 2).mean()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        d = 2 * (x - y) * g
+        return d, -d
+
+
+class SignFlipped(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a / b
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g / b, g * a / (b * b)
+
+
+class WrongDim(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.softmax(x, -1)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return y * (g - (g * y).sum(0, keepdim=True))
+
+
+class SegmentPointer(Function):
+    """csr sum: uses the row's start for its end"""
+
+    @staticmethod
+    def forward(ctx, x, rowptr):
+        ctx.save_for_backward(rowptr)
+        ctx.n = x.shape[0]
+        return torch.stack([x[int(a) : int(b)].sum(0) for a, b in zip(rowptr[:-1], rowptr[1:])])
+
+    @staticmethod
+    def backward(ctx, g):
+        (rowptr,) = ctx.saved_tensors
+        out = g.new_zeros(ctx.n, *g.shape[1:])
+        for i in range(rowptr.numel() - 1):
+            out[int(rowptr[i]) : int(rowptr[i + 1]) - 1] = g[i]
+        return out, None
+
+
+class DetachedMean(Function):
+    @staticmethod
+    def forward(ctx, x):
+        m = x.mean(-1, keepdim=True)
+        ctx.save_for_backward(x)
+        return x - m
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class WritesInAStatement(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        g *= x.cos()
+        return g
+
+
+class WritesZeros(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp_min(0.0)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        g[x < 0] = 0.0
+        return g
+
+
+class Temperature(Function):
+    """The temperature is lost; of the default, its inverse is two."""
+
+    @staticmethod
+    def forward(ctx, x, temperature: float = 0.5):
+        y = torch.softmax(x / temperature, -1)
+        ctx.save_for_backward(y)
+        ctx.temperature = temperature
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return y * (g - (g * y).sum(-1, keepdim=True)), None
