@@ -16,6 +16,7 @@ from gradverify.model import (
     Effort,
     Finding,
     InputSource,
+    LinePatch,
     Location,
     Mistake,
     ModuleReport,
@@ -313,9 +314,9 @@ def _failure(report: TargetReport, style: TextStyle, explained: set[str]) -> lis
     lines = [*_heading(report, worst, worst.message, style), Text(), *_body(worst, style, explained)]
     before, reported, said = worst, True, {worst.hint}
     same, others = _of_one_mistake(worst, others) if style.verbosity <= 0 else ([], others)
-    if same:
-        names = in_a_row([f"`{clean(found.input or '')}`" for found in same])
-        lines += [Text(), *field("also", f"{worst.code} for {names}: the fix makes that right, too", style)]
+    for code in dict.fromkeys(found.code for found in same):
+        names = in_a_row([f"`{clean(found.input or '')}`" for found in same if found.code == code])
+        lines += [Text(), *field("also", f"{code} for {names}: the fix makes that right, too", style)]
     for found in others:
         # One root may have many findings: what helps is said once.
         shown_hint = "" if found.hint in said and style.verbosity <= 0 else found.hint
@@ -329,9 +330,14 @@ def _failure(report: TargetReport, style: TextStyle, explained: set[str]) -> lis
 
 def _of_one_mistake(worst: Finding, others: list[Finding]) -> tuple[list[Finding], list[Finding]]:
     """The findings that the fix of the worst one makes right, and the rest."""
-    fix = patches_of([worst])
-    same = [f for f in others if fix and f.code == worst.code and f.input and patches_of([f]) == fix]
+    fix = _lines_of(worst)
+    same = [f for f in others if fix and f.input and _lines_of(f) == fix]
     return same, [f for f in others if f not in same]
+
+
+def _lines_of(found: Finding) -> list[LinePatch]:
+    """The lines of its fix, wherever that was checked."""
+    return [replace(patch, points=0) for patch in patches_of([found])]
 
 
 def _rank(found: Finding) -> tuple[int, int, float]:

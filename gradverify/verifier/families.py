@@ -56,6 +56,7 @@ from gradverify.verifier.variations.sweep import (
     on_other_devices,
     sweep,
     unrepeatable,
+    written,
 )
 from gradverify.verifier.variations.transforms import TRANSFORM_CODES, transforms
 
@@ -293,7 +294,8 @@ def _swept(sample: Sample, results: Results, *, has_gradient: bool) -> CheckResu
         found = sweep(sample, results.early)
     elif first.uncovered or VALUES & {f.code for f in first.findings}:
         results.unrepeatable = unrepeatable(sample)
-        found = CheckResult(results.unrepeatable, outcome_of(results.unrepeatable))
+        findings = results.unrepeatable or written(sample)
+        found = CheckResult(findings, outcome_of(findings))
     kept = results.contract.beside(found)
     results.unwritten = any(f.code == "GV410" for f in kept.findings)
     return kept

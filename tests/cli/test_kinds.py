@@ -13,6 +13,7 @@ EXPECTED = {
     "WritesGrad": ("GV401", "return g.mul(1 - x.tanh() ** 2)"),
     "WritesInAStatement": ("GV401", "g = g * x.cos()"),
     "WritesZeros": ("GV401", "g = g.clone()"),
+    "WritesBeforeUse": ("GV401", "grad_x = g.mul(w)"),
     "MeanNotDivided": ("GV101", "d = 2 * (x - y) * g / x.numel()"),
     "SignFlipped": ("GV101", "return g / b, -(g * a / (b * b))"),
     "WrongDim": ("GV101", "return y * (g - (g * y).sum(-1, keepdim=True))"),
@@ -51,6 +52,14 @@ def test_the_fix_is_the_line_at_fault(checked, name):
     added = [one[1:].strip() for one in fix["diff"].splitlines() if one[:1] == "+" and one[:3] != "+++"]
     assert line in added
     assert fix["verified_at"] > 0
+
+
+def test_what_a_write_spoils_comes_after_it(here):
+    ran = here("check", "kinds.py::WritesBeforeUse")
+    assert ran.code == 1
+    headlines = [line for line in ran.out.splitlines() if line.startswith("kinds.py:")]
+    assert len(headlines) == 1 and "GV401 WritesBeforeUse: backward writes into grad_output" in headlines[0]
+    assert "also       GV101 for `w`: the fix makes that right, too" in ran.out
 
 
 @long

@@ -22,9 +22,8 @@ from gradverify.verifier.diagnose.confirmation import (
     own_backward_of,
     repairs_of,
 )
-from gradverify.verifier.diagnose.edits.out_of_place import out_of_place
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
-from gradverify.verifier.diagnose.edits.search import one_edit
+from gradverify.verifier.diagnose.edits.search import one_edit, out_of_place
 from gradverify.verifier.diagnose.evidence import Cause, InBackward, Options, Pair, in_words
 from gradverify.verifier.diagnose.ladder import diagnose, holds_at, together
 from gradverify.verifier.numerics.tracing import is_straight, operations

@@ -67,7 +67,10 @@ SECOND_ORDER: tuple[Test, ...] = (
 """Those that can be found of a derivative of backward."""
 
 SAID_BY_A_CHANGE = frozenset(
-    {"branch", "permuted", "transposed", "conjugate", "duplicates", "not-summed-over-broadcast", "region"}
+    (
+        *("branch", "permuted", "transposed", "conjugate", "duplicates", "not-summed-over-broadcast"),
+        *("region", "in-place"),
+    )
 )
 """Causes that a change of backward's source tells better than what the numbers are merely consistent with."""
 

@@ -282,6 +282,13 @@ def unrepeatable(sample: Sample) -> tuple[Finding, ...]:
     return tuple(f for f in repeated_runs(base).findings if f.severity is Severity.ERROR)
 
 
+def written(sample: Sample) -> tuple[Finding, ...]:
+    """What is written into by a backward whose gradient is wrong: that may be why (GV401 to GV403)."""
+    base = verified(sample)
+    findings = () if base is None else mutation(base).findings
+    return tuple(f for f in findings if f.severity is Severity.ERROR)
+
+
 def on_other_devices(sample: Sample) -> CheckResult:
     """What other devices make of a verified sample, at a point where nothing else is varied."""
     return _swept(sample, (Variation(other_devices),))

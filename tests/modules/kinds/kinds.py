@@ -180,3 +180,16 @@ class Temperature(Function):
     def backward(ctx, g):
         (y,) = ctx.saved_tensors
         return y * (g - (g * y).sum(-1, keepdim=True)), None
+
+
+class WritesBeforeUse(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        grad_x = g.mul_(w)
+        return grad_x, g * x

@@ -1,48 +1,31 @@
-"""Backward computes out of place where it writes into grad_output: the change after which it no longer does.
-
-Nothing else may change with it: what backward returns has to be the same to the last bit.
-"""
+"""What a backward may compute out of place, where it writes into what it is given."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
-import torch
 from torch import Tensor
 
-from gradverify.verifier.diagnose.edits.own_backward import Backward, OwnBackward
-from gradverify.verifier.diagnose.edits.search import reported_change
-from gradverify.verifier.diagnose.edits.source import (
-    Edit,
-    Source,
-    expression,
-    is_harmless,
-    parents_of,
-    slots,
-)
-from gradverify.verifier.diagnose.evidence import InBackward
-from gradverify.verifier.numerics.probes import signed_values
-
-KEY = 41
-"""Of the random grad_output."""
+from gradverify.verifier.diagnose.edits.source import Edit, Source, expression, slots
 
 CAUSE = "in-place"
 
 
-def out_of_place(own: OwnBackward) -> InBackward | None:
-    """The first change with which grad_output stays as it is; None where none is known."""
-    source = own.source()
-    if source is None or not is_harmless(source.function, source.tree) or not own.is_started():
-        return None
-    parents = parents_of(source.whole)
-    for edit in (*_operations(source), *_copies(source)):
-        with edit.slot.holding(edit.node):
-            backward = source.compiled()
-        if backward is not None and _is_same(own, backward):
-            return reported_change(edit, source, parents)
-    return None
+def computed_out_of_place(source: Source) -> Iterator[Edit]:
+    """Changes with which backward may leave what it is given as it is."""
+    made = [*_operations(source)]
+    yield from made
+    if made or any(isinstance(slot.node, ast.AugAssign) for slot in slots(source.tree)) or _assigns(source):
+        yield from _copies(source)
+
+
+def _assigns(source: Source) -> bool:
+    """Whether it writes into part of something."""
+    return any(
+        isinstance(slot.node, ast.Subscript) and isinstance(slot.node.ctx, ast.Store)
+        for slot in slots(source.tree)
+    )
 
 
 def _operations(source: Source) -> Iterator[Edit]:
@@ -87,22 +70,3 @@ def _copies(source: Source) -> Iterator[Edit]:
 
 def _is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _is_same(own: OwnBackward, backward: Backward) -> bool:
-    """Whether it gives what the class's own gives, and leaves every grad_output as it is."""
-    written: list[bool] = []
-
-    def watched(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
-        before = [g.clone() if isinstance(g, Tensor) else None for g in given]
-        found = backward(ctx, *given)
-        pairs = zip(before, given, strict=True)
-        written.append(any(b is not None and not torch.equal(b, g) for b, g in pairs))
-        return found
-
-    for output, block in enumerate(own.problem.outputs.blocks):
-        u = signed_values(block.stop - block.start, KEY)
-        expected, found = (own.pulled_back(output, u, one) for one in (own.own, watched))
-        if expected is None or found is None or not torch.equal(expected, found):
-            return False
-    return bool(written) and not any(written)

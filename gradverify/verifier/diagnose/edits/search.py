@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 
 from gradverify.model import LinePatch, shown_path
+from gradverify.verifier.diagnose.edits.out_of_place import CAUSE as IN_PLACE
+from gradverify.verifier.diagnose.edits.out_of_place import computed_out_of_place
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
 from gradverify.verifier.diagnose.edits.rewrites import (
     OF_TORCH,
@@ -58,6 +60,7 @@ from gradverify.verifier.diagnose.evidence import (
     Point,
     sizes_seen,
 )
+from gradverify.verifier.numerics.probes import signed_values
 
 WHOLE = ast.expr | ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Expr
 """What may be written anew around a change: nothing with further statements in it."""
@@ -298,6 +301,9 @@ AGREES = 1e-7
 LARGE = (2.0**20, -(2.0**-20))
 """Multiples of a grad_output whose gradients must be the same multiples: in a clamp, they would not be."""
 
+KEY = 41
+"""Of the random grad_output for which a change must give the same."""
+
 LONGEST_SHOWN = 76
 """Characters of a piece of backward that a sentence shows."""
 
@@ -316,6 +322,45 @@ def one_edit(pairs: Pairs) -> Cause | None:
     if known is None and not _searched(first, points, own):
         return None
     return _reported(*found[-1 if known is None else known])
+
+
+def out_of_place(own: OwnBackward) -> InBackward | None:
+    """The change with which backward leaves grad_output as it is, and gives what it gave; None for none.
+
+    One that makes a wrong gradient right was found before.
+    """
+    known = next((one for one in own.repairs.found if one[0].cause == IN_PLACE), None)
+    if known is not None:
+        return _reported(*known).change
+    source = own.source()
+    if source is None or not is_harmless(source.function, source.tree) or not own.is_started():
+        return None
+    parents = parents_of(source.whole)
+    for edit in computed_out_of_place(source):
+        with edit.slot.holding(edit.node):
+            backward = source.compiled()
+        if backward is not None and _gives_the_same(own, backward):
+            return reported_change(edit, source, parents)
+    return None
+
+
+def _gives_the_same(own: OwnBackward, backward: Callable[..., Any]) -> bool:
+    """Whether it gives what the class's own gives, and leaves every grad_output as it is."""
+    written: list[bool] = []
+
+    def watched(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
+        before = [g.clone() if isinstance(g, Tensor) else None for g in given]
+        found = backward(ctx, *given)
+        pairs = zip(before, given, strict=True)
+        written.append(any(b is not None and not torch.equal(b, g) for b, g in pairs))
+        return found
+
+    for output, block in enumerate(own.problem.outputs.blocks):
+        u = signed_values(block.stop - block.start, KEY)
+        expected, found = (own.pulled_back(output, u, one) for one in (own.own, watched))
+        if expected is None or found is None or not torch.equal(expected, found):
+            return False
+    return bool(written) and not any(written)
 
 
 def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
@@ -347,6 +392,7 @@ def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
 
 def edits_of(run: TracedBackward) -> Iterator[Edit]:
     """The likeliest first: of what is there, what may be lost around it, then what stands elsewhere."""
+    yield from computed_out_of_place(run.source)
     yield from of_statements(run.source.whole)
     values = [(slot, run.values[k]) for k, slot in enumerate(run.slots) if k in run.values]
     for slot, value in values:
