@@ -34,7 +34,7 @@ HOMES = {
     ),
     "words": (
         "Location Parameter PassedOver Target Effort Engine InputSource Nested Outcome Part Point Scalar "
-        "Severity TargetKind Verdict indexed memory_text shown_path"
+        "Severity TargetKind Verdict indexed memory_text shown_path with_parts"
     ),
 }
 """The names of each module, with spaces between them."""

@@ -5,7 +5,7 @@ What has a backward, and where it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
@@ -151,6 +151,13 @@ class Parameter:
     keyword_only: bool = False
     exact: bool = False
     """The annotation is the type in the schema of an operator: nothing else is accepted."""
+    parts: tuple[Parameter, ...] = ()
+    """Of a `*args` parameter what it holds, where the source has names for that."""
+
+
+def with_parts(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
+    """The parameters with what a `*args` parameter holds in its place, where that is known."""
+    return tuple(one for p in parameters for one in (p.parts or (p,)))
 
 
 @dataclass(frozen=True)

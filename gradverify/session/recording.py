@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import tempfile
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradverify.errors import SpecError, UsageError
-from gradverify.model import Effort, InputSource, Severity, TargetReport, Verdict
+from gradverify.model import Effort, InputSource, Outcome, Severity, Target, TargetReport, Verdict, with_parts
 from gradverify.record.entries import (
     Dimensions,
     Sizing,
@@ -29,12 +30,16 @@ from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.run import Session, prepare
 from gradverify.session.selection import Selection
 from gradverify.session.verifying import verify_target
+from gradverify.source import every_parameter, is_sibling, tree_of
 from gradverify.spec.draft import DraftedEntry, function_of, render_spec_of_modules
 from gradverify.spec.module_names import find_module
 from gradverify.spec.plan import plan_deduced
 
 REFUSED = frozenset({"GV001", "GV002"})
 """Forward does not take the arguments."""
+
+OTHER_VALUES = "GV301"
+"""A reference that computes other values."""
 
 TRIAL_SECONDS = 30.0
 """Limit for one set of sizes: sizes that take longer are no sizes to check with."""
@@ -196,8 +201,32 @@ def _tried(name: str, found: Dimensions, planned: Planned, session: Session) -> 
             )
             plain = entry_of(found, as_recorded(found))
             return _entry(name, replace(plain, remarks=(*plain.remarks, remark))), ""
-        return _entry(name, written), ""
+        return _entry(name, _with_reference(name, written, planned, session.request)), ""
     return _entry(name, entry_of(found, as_recorded(found)), active=False), refusal
+
+
+def _with_reference(name: str, written: Written, planned: Planned, request: Request) -> Written:
+    """The entry with a plain version that lies beside the Function, if its forward agrees at these inputs."""
+    module = planned.module
+    for candidate in _siblings(module.source, planned.target):
+        with_it = replace(written, data={**written.data, "reference": f"{module.path.stem}:{candidate}"})
+        report = _verified(name, with_it, planned, request)
+        if isinstance(report, str):
+            continue
+        judged = dict(report.checks).get("reference") in {Outcome.PASSED, Outcome.FAILED}
+        if judged and not any(f.code == OTHER_VALUES for f in report.findings):
+            return with_it
+    return written
+
+
+def _siblings(source: str, target: Target) -> list[str]:
+    own = [p.name for p in with_parts(target.parameters)]
+    try:
+        functions = [n for n in tree_of(source).body if isinstance(n, ast.FunctionDef)]
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    last = target.name.partition("@")[0].rpartition(".")[2]
+    return [f.name for f in functions if is_sibling(f.name, every_parameter(f), last, own)]
 
 
 def _passes_as_recorded(

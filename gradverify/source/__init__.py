@@ -8,7 +8,7 @@ those of its helpers, too; None or empty where there is no source. Trees are sha
 A `Method` knows its parameters, ctx, bindings, what it sets, reads and saves on ctx; `returned(method)` what
 each path returns; `steps` and `Aliases` which names share memory with a parameter. What the nodes of an
 expression are: `called_name`, `last_name`, `root_name`, `dotted`, `names_read`, `names_bound`, `integer`,
-`is_none`; what runs in a body: `own_nodes_of`, `blocks`.
+`is_none`; what runs in a body: `own_nodes_of`, `blocks`; what a tuple is unpacked to: `paired`, `parts_of`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from gradverify.source.function import Function, functions_of
 from gradverify.source.method import Method
 from gradverify.source.reachable import GROUPS, communicates, statements_behind, uses_complex
 from gradverify.source.returned import returned
+from gradverify.source.siblings import is_sibling
 from gradverify.source.size_constants import size_constants
 from gradverify.source.tree import (
     blocks,
@@ -37,11 +38,13 @@ from gradverify.source.tree import (
     root_name,
     tree_of,
 )
+from gradverify.source.unpacking import applied, paired, parts_of
 
 __all__ = [
     "GROUPS",
     "Function",
     "Method",
+    "applied",
     "blocks",
     "called_name",
     "communicates",
@@ -52,13 +55,16 @@ __all__ = [
     "functions_of",
     "integer",
     "is_none",
+    "is_sibling",
     "iterates",
     "last_name",
     "names_bound",
     "names_read",
     "own_nodes",
     "own_nodes_of",
+    "paired",
     "parameters_of",
+    "parts_of",
     "returned",
     "root_name",
     "size_constants",

@@ -55,6 +55,7 @@ def test_sizes_are_shared_small_and_swept(trained):
     assert text.startswith("# yaml-language-server: $schema=")
     assert "# recorded: 12 calls, 4 signatures" in text
     linear = functions_of(here.folder / "train.yaml")["Linear"]
+    assert linear["reference"] == "functions:naive_linear"
     assert linear["inputs"] == {
         "input": ["n", "d"],
         "weight": ["m", "d"],

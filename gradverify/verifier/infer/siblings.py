@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -12,13 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradverify.source import is_sibling
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.state import State
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
-
-MARKS = ("ref", "reference", "torch", "pytorch", "naive", "composite", "slow", "python", "native", "eager")
-"""What authors add to the name of the plain version."""
 
 AGREES = 1e-6
 """Relative difference up to which two forwards compute the same; a different one computes something else."""
@@ -29,26 +26,14 @@ def sibling(module: ModuleType, target: str, caller: Caller, state: State) -> st
 
     `target` is the name of the Function or operator.
     """
-    for name, candidate in _candidates(module, target):
-        if _takes(candidate, len(state.arguments)) and _agrees(candidate, target, caller, state):
+    own = [a.name for a in state.arguments]
+    for name, candidate in sorted(vars(module).items()):
+        if not inspect.isfunction(candidate) or candidate.__module__ != module.__name__:
+            continue
+        named = is_sibling(name, list(inspect.signature(candidate).parameters), target, own)
+        if named and _takes(candidate, len(own)) and _agrees(candidate, target, caller, state):
             return name
     return ""
-
-
-def _candidates(module: ModuleType, class_name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-    stems = _stems(class_name)
-    for name, value in sorted(vars(module).items()):
-        if inspect.isfunction(value) and value.__module__ == module.__name__:
-            words = [w for w in name.lower().split("_") if w]
-            rest = [w for w in words if w not in MARKS]
-            if len(rest) < len(words) and "".join(rest) in stems:
-                yield name, value
-
-
-def _stems(class_name: str) -> set[str]:
-    """`SoftmaxFunction` -> `softmax`."""
-    plain = class_name.replace("_", "").lower()
-    return {plain, re.sub(r"(autograd|custom)?(function|func|fn|op|impl|backward)$", "", plain)} - {""}
 
 
 def _takes(candidate: Callable[..., Any], count: int) -> bool:
