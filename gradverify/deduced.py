@@ -58,9 +58,15 @@ class DeducedObject:
     path: str
     init: tuple[Scalar, ...] | None = None
     """What it is called with, to pass what it returns; None to pass the object itself."""
+    parameters: str = ""
+    """The `*args` parameter that gets the parameters of this module; empty for none."""
 
 
 DeducedInput = DeducedTensor | DeducedLiteral | DeducedSize | DeducedList | DeducedObject
+
+
+TO_FILL_IN = "..."
+"""What stands for the sizes of a tensor that are not known."""
 
 
 @dataclass(frozen=True)
@@ -92,3 +98,5 @@ class Attempt:
     """`RuntimeError: mat1 and mat2 shapes cannot be multiplied`."""
     missing: str = ""
     """What this machine lacks for it, as sentences; empty where the exception is about the arguments."""
+    inputs: tuple[DeducedInput, ...] = ()
+    """What its arguments were, with shapes left to be filled in."""

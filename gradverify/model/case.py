@@ -97,6 +97,8 @@ class ObjectInput:
     """Dotted path or `module:attribute`."""
     init: tuple[Scalar, ...] | None = None
     """Arguments to call it with first, None to pass the object itself."""
+    parameters: str = ""
+    """The `*args` parameter that gets the parameters of this module; empty for none."""
 
 
 Input = TensorInput | LiteralInput | ListInput | ConcatInput | ObjectInput

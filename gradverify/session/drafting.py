@@ -167,4 +167,6 @@ def _skeleton(planned: Planned, attempts: tuple[Attempt, ...]) -> DraftedEntry:
     on_ranks = any(a.arguments == ON_RANKS for a in attempts)
     tried = tuple(f"  {'' if on_ranks else 'tried '}{a.arguments}: {a.answer}" for a in attempts)
     comments = (f"{name}: no inputs could be inferred. Give their shapes and remove the #.", *tried)
-    return DraftedEntry(name, entry_to_fill_in(planned.target, on_ranks=on_ranks), comments, active=False)
+    known = attempts[0].inputs if attempts else ()
+    entry = entry_to_fill_in(planned.target, on_ranks=on_ranks, known=known)
+    return DraftedEntry(name, entry, comments, active=False)

@@ -390,8 +390,9 @@ def _unreached(target: Target) -> Finding:
 
 def _no_inputs(planned: Planned, attempts: tuple[Attempt, ...]) -> Finding:
     target = planned.target
-    entry = json.dumps(entry_to_fill_in(target)).replace('"', "")
-    first = f"; {attempts[0].arguments}: {attempts[0].answer}" if attempts else ""
+    known = attempts[0].inputs if attempts else ()
+    entry = json.dumps(entry_to_fill_in(target, known=known)).replace('"', "")
+    furthest = f"; {attempts[0].arguments}: {attempts[0].answer}" if attempts else ""
     spec = Path(target.file).with_suffix(".gradverify.yaml")
     spec = spec.with_name(f"{Path(target.file).stem}.recorded.yaml") if spec.exists() else spec
     tests = own_test_of(target)
@@ -404,7 +405,7 @@ def _no_inputs(planned: Planned, attempts: tuple[Attempt, ...]) -> Finding:
     return Finding(
         "GV001",
         rule("GV001").severity,
-        f"no spec names it and no inputs could be inferred{first}",
+        f"no spec names it and no inputs could be inferred{furthest}",
         hint=_legacy(planned) or next((a.missing for a in attempts if a.missing), write),
     )
 

@@ -57,9 +57,9 @@ def _bound(item: InputSpec, sizes: Mapping[str, int], level: Scalar) -> Input:
             made = ConcatInput(item.name, tuple(replace(p, requires_grad=wanted) for p in parts))
         case schema.GroupEntry():
             made = ObjectInput(item.name, GROUP)
-        case schema.ObjectEntry(path=path, init=init):
+        case schema.ObjectEntry(path=path, init=init, parameters=parameters):
             given = None if init is None else tuple(init_scalar(value, sizes) for value in init)
-            made = ObjectInput(item.name, path, given)
+            made = ObjectInput(item.name, path, given, parameters)
         case schema.ValueEntry(value=literal) | literal:
             made = LiteralInput(item.name, literal)
     return made

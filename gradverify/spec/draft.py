@@ -22,7 +22,7 @@ from gradverify.deduced import (
     DeducedTensor,
 )
 from gradverify.errors import SpecError
-from gradverify.model import Mistake, Nested, Parameter, Target
+from gradverify.model import Mistake, Nested, Parameter, Target, with_parts
 from gradverify.source import GROUPS
 from gradverify.spec.function import SpecFunction, read_function, split_key
 from gradverify.spec.ranks import GROUP
@@ -76,8 +76,9 @@ def input_data(deduced: DeducedInput) -> object:
             return {"list": [_tensor(item) for item in items]}
         case DeducedObject(path=path) if path == GROUP:
             return {"process_group": "world"}
-        case DeducedObject(path=path, init=init):
-            return {"object": path} if init is None else {"object": path, "init": list(init)}
+        case DeducedObject(path=path, init=init, parameters=parameters):
+            made = {"object": path} if init is None else {"object": path, "init": list(init)}
+            return {**made, "parameters": parameters} if parameters else made
 
 
 PLACEHOLDERS: Mapping[str, object] = {
@@ -97,9 +98,17 @@ def placeholder(parameter: Parameter) -> object:
     return PLACEHOLDERS.get(parameter.annotation, ["n", "d"]) if parameter.exact else ["n", "d"]
 
 
-def entry_to_fill_in(target: Target, *, on_ranks: bool = False) -> dict[str, object]:
-    """The entry of a target of which only its author knows the inputs, and how they lie on ranks."""
-    needed = [p for p in target.parameters if not p.has_default or (on_ranks and p.name in GROUPS)]
+def entry_to_fill_in(
+    target: Target, *, on_ranks: bool = False, known: Sequence[DeducedInput] = ()
+) -> dict[str, object]:
+    """The entry of a target of which only its author knows the inputs, and how they lie on ranks.
+
+    `known` is what they are, as far as that could be told.
+    """
+    if known and not on_ranks:
+        return {"inputs": {i.name: input_data(i) for i in known}}
+    every = with_parts(target.parameters)
+    needed = [p for p in every if not p.has_default or (on_ranks and p.name in GROUPS)]
     if not on_ranks:
         return {"inputs": {p.name: placeholder(p) for p in needed}}
     local = {"shape": ["b", "n"], "placement": "local"}

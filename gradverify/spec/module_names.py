@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import util
 from importlib.machinery import PathFinder
 from pathlib import Path as FilePath
 
 from gradverify.model import Parameter
+from gradverify.source import parts_of
 from gradverify.spec.signature import Signature
 
 _Def = ast.FunctionDef | ast.AsyncFunctionDef
@@ -113,7 +114,7 @@ def _names_of(tree: ast.Module) -> ModuleNames:
     signatures = {
         name: signature
         for name, node in definitions.items()
-        if seen.count(name) == 1 and (signature := _signature(node)) is not None
+        if seen.count(name) == 1 and (signature := _signature(node, tree)) is not None
     }
     dynamic = dynamic or "__getattr__" in definitions
     return ModuleNames(frozenset(seen), frozenset(definitions), signatures, dynamic)
@@ -131,7 +132,7 @@ def _top_level(body: list[ast.stmt]) -> Iterator[ast.AST]:
             pending.extend(reversed(list(ast.iter_child_nodes(node))))
 
 
-def _signature(node: ast.stmt) -> Signature | None:
+def _signature(node: ast.stmt, tree: ast.Module) -> Signature | None:
     if isinstance(node, _Def):
         return None if node.decorator_list else _of_arguments(node.name, node.args, skip_first=0)
     if not isinstance(node, ast.ClassDef) or node.decorator_list or node.keywords:
@@ -146,7 +147,19 @@ def _signature(node: ast.stmt) -> Signature | None:
     skip_first = _leading(node, forwards[0], {method.name for method in methods})
     if skip_first is None:
         return None
-    return _of_arguments(f"{node.name}.forward", forwards[0].args, skip_first=skip_first)
+    signature = _of_arguments(f"{node.name}.forward", forwards[0].args, skip_first=skip_first)
+    return signature if signature is None else _with_parts(signature, node, forwards[0], tree)
+
+
+def _with_parts(signature: Signature, node: ast.ClassDef, forward: _Def, tree: ast.Module) -> Signature:
+    """The signature with what a `*args` of forward holds."""
+    if not isinstance(forward, ast.FunctionDef) or not any(p.variadic for p in signature.parameters):
+        return signature
+    functions = [item for item in node.body if isinstance(item, ast.FunctionDef)]
+    context = next((f for f in functions if f.name == "setup_context"), None)
+    parts = parts_of(node.name, forward, context, tree)
+    changed = (replace(p, parts=parts) if p.variadic else p for p in signature.parameters)
+    return replace(signature, parameters=tuple(changed))
 
 
 def _leading(node: ast.ClassDef, forward: _Def, methods: set[str]) -> int | None:

@@ -149,8 +149,9 @@ def _expected_failures(spec: SpecFile, key: str, function: SpecFunction) -> tupl
 
 def in_call_order(case: Case, seed: int, order: Sequence[Parameter]) -> Case:
     """The case with its seed, and its inputs as the live parameters come."""
-    position = {parameter.name: index for index, parameter in enumerate(order)}
-    variadic = {parameter.name for parameter in order if parameter.variadic}
+    each = [p for one in order for p in (one, *one.parts)]
+    position = {parameter.name: index for index, parameter in enumerate(each)}
+    variadic = {parameter.name for parameter in each if parameter.variadic}
     inputs = sorted(case.inputs, key=lambda item: position.get(item.name, len(position)))
     return dataclasses.replace(case, seed=seed, inputs=tuple(_splatted(item, variadic) for item in inputs))
 

@@ -158,6 +158,9 @@ class ObjectEntry(Entry):
     init: Annotated[list[ff.InitScalar] | None, Given] = Field(
         default=None, description="Arguments to call it with; names of sizes are sizes."
     )
+    parameters: Annotated[str, Given] = Field(
+        default="", description="The `*args` parameter that gets the parameters of this module."
+    )
 
 
 ItemEntry = Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradverify.model import Parameter
 from gradverify.spec.messages import Path, did_you_mean, nearest, shown
@@ -33,6 +33,7 @@ class Signature:
 
 def check_inputs(signature: Signature, inputs: Mapping[str, object], path: Path) -> list[Complaint]:
     """Return what is wrong with the names of a function's inputs; `path` is where `inputs` is."""
+    signature = _as_given(signature, inputs)
     by_name = {parameter.name: parameter for parameter in signature.parameters}
     complaints: list[Complaint] = []
     meant: set[str] = set()
@@ -49,6 +50,9 @@ def check_inputs(signature: Signature, inputs: Mapping[str, object], path: Path)
         elif parameter.variadic and isinstance(raw, dict) and raw.get("optional") is True:
             message = f"`{name}` is the `*{name}` of {signature}, and never None"
             complaints.append(Complaint((*here, "optional"), message, At.KEY))
+        elif isinstance(raw, dict) and not _takes_parameters(by_name, raw):
+            message = f"`{raw['parameters']}` is no `*args` parameter of {signature}"
+            complaints.append(Complaint((*here, "parameters"), message))
         elif isinstance(raw, list) and is_not_a_tensor(parameter.annotation):
             complaints.append(Complaint(here, _bare_list(parameter)))
     for parameter in signature.parameters:
@@ -60,6 +64,12 @@ def check_inputs(signature: Signature, inputs: Mapping[str, object], path: Path)
     return complaints
 
 
+def _as_given(signature: Signature, inputs: Mapping[str, object]) -> Signature:
+    """The signature with what a `*args` parameter holds in its place, unless it is given as a whole."""
+    each = (p.parts if p.parts and p.name not in inputs else (p,) for p in signature.parameters)
+    return replace(signature, parameters=tuple(p for several in each for p in several))
+
+
 def check_annotations(signature: Signature, inputs: Mapping[str, object], path: Path) -> list[Complaint]:
     """Return the annotated names that are no parameters; the hook builds the others all the same."""
     names = [parameter.name for parameter in signature.parameters]
@@ -68,6 +78,12 @@ def check_annotations(signature: Signature, inputs: Mapping[str, object], path: 
         for name in inputs
         if name not in names
     ]
+
+
+def _takes_parameters(by_name: Mapping[str, Parameter], raw: Mapping[str, object]) -> bool:
+    """Whether what an object's `parameters` names, if it names anything, takes several tensors."""
+    named = by_name.get(str(raw.get("parameters", "")))
+    return "parameters" not in raw or (named is not None and named.variadic)
 
 
 def _is_list(raw: object) -> bool:

@@ -58,6 +58,25 @@ def needs_the_cpu(error: RaisedError, device: str) -> str:
     return "It runs on the CPU alone, as it is written. `devices: [cpu]` in a spec skips it elsewhere."
 
 
+_GONE = re.compile(r"^module '([\w.]+)' has no attribute '(\w+)'|deprecated .* and is now removed")
+"""What modules and torch say of what they once had."""
+
+
+def _of_another_version(error: RaisedError) -> str:
+    gone = _GONE.search(error.message) if error.type in {"AttributeError", "RuntimeError"} else None
+    if gone is None:
+        return ""
+    what = f"`{gone[1]}` has no `{gone[2]}` here" if gone[1] else "What it calls was removed from torch"
+    return f"{what}: it was written for another version, and no inputs help."
+
+
+def _not_installed(error: RaisedError) -> str:
+    package = missing_package(error)
+    return (
+        f"`{package}` cannot be imported here. Install it: what needs it is verified then." if package else ""
+    )
+
+
 def lacking(error: RaisedError, device: str = "cpu") -> str:
     """What a call on tensors of a device lacks, with what to do about it; empty for every other error."""
     gpu = "`--device cuda` verifies it where there is one; `devices: [cuda]` in a spec skips it elsewhere."
@@ -65,9 +84,9 @@ def lacking(error: RaisedError, device: str = "cpu") -> str:
         return (
             f"Without a GPU, kernels run in Triton's interpreter, which does not support all of Triton. {gpu}"
         )
-    package = missing_package(error)
-    if package:
-        return f"`{package}` cannot be imported here. Install it: what needs it is verified then."
+    nowhere = _of_another_version(error) or _not_installed(error)
+    if nowhere:
+        return nowhere
     here = bool(accelerators())
     if not here and any(words in error.message for words in WANTS_A_GPU):
         return f"It needs a GPU, and there is none here. {gpu}"

@@ -193,3 +193,23 @@ def test_what_runs_at_one_size_only_may_be_more_than_numbers(drafted):
     _, before, _ = drafted
     messages = [f["message"] for f in before["Act"]["findings"] if f["code"] == "GV109"]
     assert any("runs at no other size" in m for m in messages)
+
+
+def test_the_furthest_attempt_is_told_and_no_draft_repeats_it(place):
+    here = place("inference")
+    ran = here("check", "refused.py", "--format", "json")
+    found = {t["name"]: t["findings"][0] for t in json.loads(ran.out)["targets"]}
+    assert "no backend for this (after KeyError" in found["Late"]["message"]
+    assert "{x: [...], w: [...]}" in found["Late"]["hint"]
+    solved = "group: {process_group: world}, solver: {object: module:attribute}, y0: [...], method: {choices:"
+    assert solved in found["Solved"]["hint"]
+    assert "module 'torch' has no attribute 'gesv'" in found["Outdated"]["message"]
+    assert "no inputs help" in found["Outdated"]["hint"]
+
+
+def test_what_calls_tell_is_in_the_spec(place):
+    here = place("inference")
+    found = {t["name"]: t for t in json.loads(here("check", "called.py", "--format", "json").out)["targets"]}
+    assert found["Scaled"]["status"] == "failed"
+    assert {f.get("input") for f in found["Scaled"]["findings"] if f["code"] == "GV101"} == {"weight"}
+    assert found["Euler"]["status"] == "passed"

@@ -27,7 +27,7 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction
 
 from gradverify.model import Parameter, PassedOver, Target, TargetKind
-from gradverify.source import definitions_behind, dotted, functions_of, tree_of
+from gradverify.source import definition, definitions_behind, dotted, functions_of, parts_of, tree_of
 from gradverify.verifier.collect.operators import (
     Operator,
     defaults_of_schema,
@@ -354,10 +354,25 @@ def parameters_of(value: Any) -> tuple[Parameter, ...]:  # noqa: ANN401
             annotation="" if p.annotation is p.empty else inspect.formatannotation(p.annotation),
             variadic=p.kind is p.VAR_POSITIONAL,
             keyword_only=p.kind is p.KEYWORD_ONLY,
+            parts=_parts(value) if p.kind is p.VAR_POSITIONAL and kind is TargetKind.FUNCTION else (),
         )
         for p in found
         if p.kind is not p.VAR_KEYWORD
     )
+
+
+def _parts(value: Any) -> tuple[Parameter, ...]:  # noqa: ANN401
+    """What the `*args` of a Function's forward holds, where the source has names for that."""
+    forward = definition(value.forward)
+    module = inspect.getmodule(value)
+    if forward is None:
+        return ()
+    try:
+        tree = tree_of(inspect.getsource(module)) if module is not None else None
+    except (OSError, TypeError, SyntaxError, ValueError):
+        tree = None
+    context = definition(value.setup_context) if uses_setup_context(value) else None
+    return parts_of(value.__name__, forward, context, tree)
 
 
 def _kind_of(value: Any) -> TargetKind:  # noqa: ANN401

@@ -79,6 +79,9 @@ def _names(node: ast.AST, name: str) -> bool:
 FACTORS = (2.5, 0.3, 0.01)
 """Other real numbers: large and small, none at which a wrong factor cannot be seen."""
 
+APART = 1.5
+"""The ratio of two other real numbers that are tried together."""
+
 LEAST_RUN = 2
 """Other values that forward must take: one alone tells little."""
 
@@ -134,7 +137,7 @@ def whatever_invented(
     """Whether the mismatch for an input is there for all other values of the arguments with these names."""
     given = {a.name: a.value for a in sample.arguments if a.name in set(names)}
     discrete = {n: v for n, v in given.items() if not isinstance(v, float)}
-    factors = [n for n, v in given.items() if isinstance(v, float)]
+    factors = {n: v for n, v in given.items() if isinstance(v, float)}
     if set(given) != set(names) or not all(_is_plain(v) for v in discrete.values()):
         return False
     bounds = _bounds(sample)
@@ -167,7 +170,8 @@ def at_other_numbers(sample: Sample, names: Iterable[str]) -> Iterator[Sample]:
     given = {a.name: a.value for a in sample.arguments if a.name in set(names)}
     real = [n for n, v in given.items() if isinstance(v, float)]
     counts = [n for n, v in given.items() if type(v) is int]
-    yield from (with_values(sample, dict.fromkeys(real, factor)) for factor in FACTORS if real)
+    signed = {n: given[n] for n in real}
+    yield from (with_values(sample, _apart(signed, factor)) for factor in FACTORS if real)
     for count in _numbers(sample) if counts else ():
         moved = _at(sample, dict.fromkeys(counts, count))
         if moved is not None:
@@ -206,11 +210,17 @@ def _is_plain(value: Any) -> bool:  # noqa: ANN401 - an argument
     return isinstance(value, bool | int)
 
 
-def _of_factors(names: Sequence[str]) -> Iterator[Mapping[str, float]]:
+def _of_factors(given: Mapping[str, float]) -> Iterator[Mapping[str, float]]:
     """The factors as they are, then all of them large, all small."""
     yield {}
-    for factor in FACTORS if names else ():
-        yield dict.fromkeys(names, factor)
+    for factor in FACTORS if given else ():
+        yield _apart(given, factor)
+
+
+def _apart(given: Mapping[str, float], factor: float) -> dict[str, float]:
+    """Numbers of one size, no two of which are equal: then a difference of them shows nothing, nor a swap."""
+    sizes = (factor * APART**k for k in range(len(given)))
+    return {n: math.copysign(size, v) for (n, v), size in zip(given.items(), sizes, strict=True)}
 
 
 def _discrete(

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, TypeGuard
 
 from gradverify.model import Nested
-from gradverify.source import called_name, last_name, parameters_of, tree_of
+from gradverify.source import applied, called_name, last_name, parameters_of, tree_of
 
 FURTHEST = 2
 """Wrappers that a value is followed through: from the layer to the function that calls `apply`."""
@@ -18,6 +19,15 @@ MOST_LITERALS = 4
 
 KEPT_MODULES = 2
 """Modules whose calls are kept: that of the targets, and one more."""
+
+
+_CASTS: Mapping[str, frozenset[str]] = {
+    "int": frozenset({"int", "whole"}),
+    "len": frozenset({"int", "whole"}),
+    "float": frozenset({"float"}),
+    "bool": frozenset({"flag"}),
+}
+"""What a value is that was cast, or annotated so; `whole` is an integer and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +41,9 @@ class Passed:
     is_given: bool = False
     """Some call passes something."""
     kinds: frozenset[str] = frozenset()
-    """What it must be by the form of what is passed: `callable flag`."""
+    """What it must be by the form of what is passed, or by a wrapper's annotation: `callable flag whole`."""
+    default: Any = ...
+    """What it is where the wrappers are left to their defaults, if all agree; `...` for none."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +70,25 @@ def call_sites(
     for call in reading.calls_of(function, direct):
         for name, argument in _bound(call.node, names):
             before = found[name]
+            default = reading.default(argument, call)
+            agree = not before.is_given or _is_same(before.default, default)
             literals = list(before.literals)
             for value in reading.values(argument, call):
-                if not any(value == o and type(value) is type(o) for o in literals):  # `True` is not 1
+                if not any(_is_same(value, o) for o in literals):
                     literals.append(value)
             found[name] = Passed(
                 tuple(literals[:MOST_LITERALS]),
                 before.is_parameter or _is_parameter(argument, call.owner),
                 is_given=True,
                 kinds=before.kinds | reading.kinds(argument, call),
+                default=default if agree else ...,
             )
     return found
+
+
+def _is_same(value: Any, other: Any) -> bool:  # noqa: ANN401
+    """Whether two values are one: `True` is not 1."""
+    return type(value) is type(other) and value == other
 
 
 def _bound(call: ast.Call, names: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:
@@ -87,7 +107,7 @@ class _Reading:
         self._tree, self._calls = tree, tuple(_calls(tree, (), None))
         self._aliases: dict[str, str] = {}
         for node in tree.body:
-            if isinstance(node, ast.Assign) and (function := _applied(node.value)):
+            if isinstance(node, ast.Assign) and (function := applied(node.value)):
                 self._aliases |= {t.id: function for t in node.targets if isinstance(t, ast.Name)}
 
     def calls_of(self, function: str, direct: frozenset[str]) -> Iterator[_Call]:
@@ -96,7 +116,7 @@ class _Reading:
             called = call.node.func
             alias = isinstance(called, ast.Name) and self._aliases.get(called.id) == function
             named = bool(direct) and ast.unparse(called) in direct
-            if (function and (alias or _applied(called) == function)) or named:
+            if (function and (alias or applied(called) == function)) or named:
                 yield call
 
     def values(self, node: ast.expr, place: _Call, depth: int = 0) -> Iterator[Nested]:
@@ -115,14 +135,32 @@ class _Reading:
             case ast.Attribute(value=ast.Name(id="self"), attr=name):
                 initial = _initializer(place.owner)
                 for statement in ast.walk(initial) if initial is not None else ():
-                    if isinstance(statement, ast.Assign) and any(
-                        _is_self(t, name) for t in statement.targets
-                    ):
+                    if _gives_to_self(statement, name):
                         there = _Call(place.node, (initial,), place.owner)  # type: ignore[arg-type]
                         yield from self.values(statement.value, there, depth)
                         return
             case _:
                 return
+
+    def default(self, node: ast.expr, place: _Call) -> Any:  # noqa: ANN401
+        """The literal that an argument is where the function around the call is left to its defaults."""
+        match node:
+            case ast.Name(id=name):
+                holder = next((s for s in place.scopes if name in _parameters(s)), None)
+                given = _defaults(holder).get(name) if holder is not None else None
+                found, value = _literal(given) if given is not None else (False, None)
+                return value if found else ...
+            case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                initial = _initializer(place.owner)
+                for statement in ast.walk(initial) if initial is not None else ():
+                    if _gives_to_self(statement, name):
+                        there = _Call(place.node, (initial,))  # type: ignore[arg-type]
+                        return self.default(statement.value, there)
+            case ast.Call(func=ast.Name(id=cast), args=[inner]) if cast in _CASTS:
+                return self.default(inner, place)
+            case _:
+                pass
+        return ...
 
     def _of_parameter(self, name: str, holder: ast.FunctionDef, place: _Call, depth: int) -> Iterator[Nested]:
         """The default of a wrapper's parameter, then what is passed for it."""
@@ -150,7 +188,14 @@ class _Reading:
                 return
 
     def kinds(self, node: ast.expr, place: _Call) -> frozenset[str]:
-        """What an argument must be by its form alone."""
+        """What an argument must be by its form alone, or by the functions around the call."""
+        given = _given_once(node.id, place) if isinstance(node, ast.Name) else None
+        annotated = (
+            _annotations(place).get(node.id, frozenset()) if isinstance(node, ast.Name) else frozenset()
+        )
+        return annotated | _cast(node if given is None else given) | self._by_form(node, place)
+
+    def _by_form(self, node: ast.expr, place: _Call) -> frozenset[str]:
         match node:
             case ast.Lambda():
                 return frozenset({"callable"})
@@ -169,11 +214,6 @@ class _Reading:
 @lru_cache(maxsize=KEPT_MODULES)
 def _reading(source: str) -> _Reading:
     return _Reading(tree_of(source))
-
-
-def _applied(node: ast.expr) -> str:
-    """The `f` of `f.apply`, empty for anything else."""
-    return last_name(node.value) if isinstance(node, ast.Attribute) and node.attr == "apply" else ""
 
 
 def _calls(node: ast.AST, scopes: tuple[ast.FunctionDef, ...], owner: ast.ClassDef | None) -> Iterator[_Call]:
@@ -212,6 +252,25 @@ def _defaults(body: ast.FunctionDef) -> Mapping[str, ast.expr]:
     return {**dict(paired), **{a.arg: d for a, d in keyword if d is not None}}
 
 
+def _annotations(place: _Call) -> Mapping[str, frozenset[str]]:
+    """What the annotations of the functions around a call say of their parameters."""
+    every = (a for s in reversed(place.scopes) for a in (*s.args.args, *s.args.kwonlyargs))
+    named = ((a.arg, last_name(a.annotation)) for a in every if a.annotation is not None)
+    return {name: _CASTS[kind] for name, kind in named if kind in _CASTS}
+
+
+def _cast(node: ast.expr) -> frozenset[str]:
+    """What a cast makes of a value."""
+    return _CASTS.get(called_name(node), frozenset()) if isinstance(node, ast.Call) else frozenset()
+
+
+def _given_once(name: str, place: _Call) -> ast.expr | None:
+    """What the functions around a call give to a local name, if they do once: `k = int(k)`."""
+    nodes = (n for s in place.scopes for n in ast.walk(s))
+    given = [n.value for n in nodes if isinstance(n, ast.Assign) and name in _targets(n)]
+    return given[0] if len(given) == 1 else None
+
+
 def _is_parameter(node: ast.expr, owner: ast.ClassDef | None) -> bool:
     """Whether an expression is an attribute that `__init__` makes an `nn.Parameter`."""
     initial = _initializer(owner)
@@ -226,6 +285,11 @@ def _is_parameter(node: ast.expr, owner: ast.ClassDef | None) -> bool:
 def _initializer(owner: ast.ClassDef | None) -> ast.FunctionDef | None:
     methods = owner.body if owner is not None else []
     return next((m for m in methods if isinstance(m, ast.FunctionDef) and m.name == "__init__"), None)
+
+
+def _gives_to_self(node: ast.AST, name: str) -> TypeGuard[ast.Assign]:
+    """Whether a statement is `self.name = ...`."""
+    return isinstance(node, ast.Assign) and any(_is_self(t, name) for t in node.targets)
 
 
 def _is_self(node: ast.expr, name: str) -> bool:

@@ -109,7 +109,7 @@ def _choices(known: Known, state: State) -> Iterator[tuple[int, _Choice]]:
     """Parameters that have one literal."""
     for place, argument in enumerate(state.arguments):
         if argument.guess.kind is Kind.LITERAL and len(argument.guess.choices) == 1:
-            default = known.caller.defaults.get(argument.name, ...)
+            default = known.default(argument.name)
             yield place, _Choice(argument, known.facts(argument.name), default)
 
 
@@ -117,7 +117,7 @@ def _options(known: Known, state: State) -> Iterator[tuple[int, _Choice, list[Ne
     """Every literal, and the values of an option that no case has."""
     for place, argument in enumerate(state.arguments):
         if argument.guess.kind is Kind.LITERAL:
-            default = known.caller.defaults.get(argument.name, ...)
+            default = known.default(argument.name)
             choice = _Choice(argument, known.facts(argument.name), default)
             yield place, choice, [v for v in choice.closed if v not in argument.guess.choices]
 

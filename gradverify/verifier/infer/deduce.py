@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from gradverify.deduced import Attempt, Deduced
-from gradverify.model import Target
+from gradverify.model import Target, with_parts
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.infer.chance import is_by_chance
 from gradverify.verifier.infer.doubts import doubts_of_source
 from gradverify.verifier.infer.entry import entry_of
+from gradverify.verifier.infer.filling import to_fill_in
 from gradverify.verifier.infer.known import Known, begun, known_of
 from gradverify.verifier.infer.repairs import BROADCAST
 from gradverify.verifier.infer.search import NoSolution, Solution, search
@@ -36,7 +37,7 @@ def deduce(
     known = known_of(value, target, module, device)
     found, known, dtype = _searched(target, known)
     if isinstance(found, NoSolution):
-        return found.attempts
+        return tuple(replace(a, inputs=to_fill_in(known, state)) for a, state in found.attempts)
     if not dtype and _follows_default(known.caller, found):
         dtype = "float64"
     with default_dtype(dtype):
@@ -47,7 +48,7 @@ def deduce(
 
 def _searched(target: Target, known: Known) -> tuple[Solution | NoSolution, Known, str]:
     """What the search finds, with what is known for it, and the default dtype of torch that it takes."""
-    names, states = [p.name for p in target.parameters], list(begun(known))
+    names, states = [p.name for p in with_parts(target.parameters)], list(begun(known))
     found = search(known.caller, states, names)
     if isinstance(found, NoSolution) or is_by_chance(found.state):
         found = _better(found, search(known.caller, states, names, further=[BROADCAST]))
@@ -74,7 +75,7 @@ def _better(first: Solution | NoSolution, again: Solution | NoSolution) -> Solut
 
 
 def _mixes_dtypes(found: NoSolution) -> bool:
-    words = " ".join(a.answer for a in found.attempts).lower()
+    words = " ".join(a.answer for a, _ in found.attempts).lower()
     return "float" in words and ("double" in words or "overflow" in words)
 
 

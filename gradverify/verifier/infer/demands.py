@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gradverify.model import RaisedError
-from gradverify.source import called_name, integer
+from gradverify.source import called_name, integer, paired
 from gradverify.verifier.infer.ranks import reranked
 from gradverify.verifier.infer.state import Dim, State
 from gradverify.verifier.infer.tracing import function_around, holds, names_in_forward
@@ -59,19 +59,26 @@ def _assignments(function: ast.FunctionDef) -> Mapping[str, ast.expr]:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 found[name] = value
-            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(
-                names
-            ) == len(values):
-                pairs = zip(names, values, strict=True)
-                found |= {n.id: v for n, v in pairs if isinstance(n, ast.Name)}
-            case ast.Assign(targets=[ast.Tuple(elts=names)], value=value):
-                starred = any(isinstance(e, ast.Starred) for e in names)
-                for index, entry in enumerate(() if starred else names):
-                    if isinstance(entry, ast.Name):
-                        found[entry.id] = ast.Subscript(value, ast.Constant(index), ast.Load())
+            case ast.Assign(targets=[ast.Tuple() as names], value=value):
+                found |= dict(_unpacked(names, value))
             case _:
                 pass
     return found
+
+
+def _unpacked(names: ast.Tuple, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """(name, what it stands for) of an unpack, of `*k.shape, v.shape[-1]` too; none with a starred name."""
+    if isinstance(value, ast.Tuple):
+        for one, other in paired(names.elts, value.elts):
+            if isinstance(one, ast.Tuple):
+                yield from _unpacked(one, other)
+            elif isinstance(one, ast.Name):
+                yield one.id, other
+        return
+    starred = any(isinstance(e, ast.Starred) for e in names.elts)
+    for index, entry in enumerate(() if starred else names.elts):
+        if isinstance(entry, ast.Name):
+            yield entry.id, ast.Subscript(value, ast.Constant(index), ast.Load())
 
 
 @dataclass(frozen=True)

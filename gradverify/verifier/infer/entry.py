@@ -167,7 +167,7 @@ class _Written:
     @property
     def arguments(self) -> list[Argument]:
         """Those that are written: what is left to its default is not."""
-        return [a for a in self.state.arguments if a.guess.kind is not Kind.OMITTED]
+        return [a for a in self.state.arguments if a.guess.kind not in {Kind.OMITTED, Kind.PARAMETERS}]
 
     def sizes(self, swept: Apart) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Sizes with their values, by name."""
@@ -190,7 +190,9 @@ class _Written:
             case Kind.SIZE:
                 return DeducedSize(argument.name, shape[0])
             case Kind.CALLABLE | Kind.OBJECT:
-                return DeducedObject(argument.name, guess.path, guess.init if guess.made else None)
+                of_it = (a.name for a in self.state.arguments if a.guess.kind is Kind.PARAMETERS)
+                init = guess.init if guess.made else None
+                return DeducedObject(argument.name, guess.path, init, next(of_it, ""))
             case Kind.LIST:
                 return DeducedList(argument.name, (self._tensor(argument, shape),) * argument.items)
             case _:

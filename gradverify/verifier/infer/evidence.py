@@ -71,15 +71,15 @@ def gather(
     computing, filling, undoing = (Method.of(f) if f else None for f in (forward, setup_context, backward))
     saved, kept, called, likely = list[str](), dict[str, str](), dict[str, str](), dict[str, int]()
     if computing is not None:
-        order = [p for p in every_parameter(computing.node) if p != computing.variadic]
-        called = dict(zip(order[extra_parameters:], names, strict=False))
-        given = _globals_of(forward)
-        Reader(facts, dict(called), given, helpers.entering(given), "", kept, saved).read(computing.node)
+        called, packing = _called(computing, names, extra_parameters)
+        given, packed = _globals_of(forward), computing.variadic if packing else ""
+        reader = Reader(facts, dict(called), given, helpers.entering(given), packed, packing, kept, saved)
+        reader.read(computing.node)
         likely |= _broadcast(computing.node, called)
     if filling is not None and len(filling.parameters) > 1:
-        Reader(facts, {}, {}, None, filling.parameters[1], kept, saved).read(filling.node)
+        Reader(facts, {}, {}, None, filling.parameters[1], names, kept, saved).read(filling.node)
     if undoing is not None:
-        reader = Reader(facts, {}, _globals_of(backward), None, "", kept, saved)
+        reader = Reader(facts, {}, _globals_of(backward), None, "", (), kept, saved)
         reader.read(undoing.node)
         likely = _broadcast(undoing.node, reader.alias) | likely
         note_gradients(facts, undoing)
@@ -88,6 +88,15 @@ def gather(
     of_forward = [*(m.node for m in (computing, filling) if m is not None), *helpers.entered]
     of_backward = [undoing.node] if undoing is not None else []
     return _whole(facts, of_forward, of_backward, called, likely)
+
+
+def _called(computing: Method, names: Sequence[str], extra: int) -> tuple[dict[str, str], Sequence[str]]:
+    """The parameters by the names that forward has for them, and what its `*args` holds of them."""
+    positional = computing.parameters[extra:]
+    by_name = [p for p in every_parameter(computing.node)[extra:] if p in names and p not in positional]
+    called = {**dict(zip(positional, names, strict=False)), **{p: p for p in by_name}}
+    packing = [n for n in names[len(positional) :] if n not in by_name or n == computing.variadic]
+    return called, () if packing == [computing.variadic] else packing
 
 
 def _whole(

@@ -11,13 +11,16 @@ class Facts:
     """What is known of one parameter."""
 
     kinds: set[str] = field(default_factory=set)
-    """`tensor index bool int dim float flag callable module none sequence dtype offsets`, each seen."""
+    """`tensor index bool int dim float flag callable module none sequence dtype offsets whole operands cut`,
+    each seen."""
     arity: int = 1
     """Arguments that it is called with."""
     rank: int | None = None
     least_rank: int = 0
     names: tuple[str, ...] = ()
     """Names that the author gives to its dimensions."""
+    sizes: dict[int, str] = field(default_factory=dict)
+    """The names as they are written, also of single dimensions, counted from the front or from the back."""
     strings: list[str] = field(default_factory=list)
     """What it is compared with, or looked up in."""
     numbers: list[float] = field(default_factory=list)
@@ -37,7 +40,16 @@ class Facts:
         """Take in a number of dimensions, where none is known."""
         self.kinds.add("tensor")
         if self.rank is None:
-            self.rank, self.names = rank, names
+            self.rank, self.names = rank, tuple(n.lower() for n in names)
+            self.sizes.update({k: n for k, n in enumerate(names) if n.strip("_")})
+
+    def is_told(self, sizes: tuple[str, ...]) -> None:
+        """Take in the sizes that a docstring tells, unless the source knows another number of them."""
+        if self.least_rank <= len(sizes) and (
+            self.rank is None or (self.rank == len(sizes) and not self.sizes)
+        ):
+            self.has_rank(len(sizes), sizes)
+            self.sizes = {k: n for k, n in enumerate(sizes) if not n.isdecimal()}
 
     def has_dimensions(self, count: int) -> None:
         """Take in that it has at least so many dimensions."""

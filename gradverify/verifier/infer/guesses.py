@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,11 +34,18 @@ no rounds at all are taken with every shape."""
 NEXT = 0.1
 """What each further value of a kind costs."""
 
-ENDS = (("min", "max"), ("lower", "upper"), ("low", "high"))
-"""What the names of a lower and of an upper end have in the same place."""
+ENDS: tuple[tuple[str, str, int, int], ...] = (
+    ("min", "max", -2, 3),
+    ("lower", "upper", -2, 3),
+    ("low", "high", -2, 3),
+    ("start", "stop", 1, 3),
+)
+ENDS += (("start", "end", 1, 3), ("begin", "end", 1, 3))
+"""What the names of a lower and of an upper end have in the same place, and integers for the two: between the
+first ones inputs of ordinary size are cut off at neither, or at one; the others are places."""
 
-LOWEST, HIGHEST = -2, 3
-"""Integers for the two ends: inputs of ordinary size are cut off at neither, or at one."""
+COUNTS, AXES = (3, 2, 4, 5, 6), (-1, 1, 0)
+"""Integers of one call, so that none is another one; of a window the length comes before the stride."""
 
 LATER = 0.4
 """What the other guesses for an end cost besides."""
@@ -45,6 +53,8 @@ LATER = 0.4
 
 def guesses(parameter: Parameter, facts: Facts, passed: Passed, default: Any) -> list[Guess]:  # noqa: ANN401
     """What a parameter may be, the likeliest first. `default` is `...` where it has none."""
+    if parameter.variadic:
+        return [_of(Kind.LIST, 0.5, found=True), _of(Kind.OMITTED, 0.9)]
     habits = habits_of(parameter.name)
     found = [
         *_from_default(parameter, facts, default),
@@ -101,7 +111,7 @@ def _of_type(schema_type: str) -> Iterator[Guess]:
 
 
 def _from_default(parameter: Parameter, facts: Facts, default: Any) -> Iterator[Guess]:  # noqa: ANN401
-    if default is ... or parameter.variadic:
+    if default is ...:
         return
     if default is None:
         cost = {True: 1.2, False: DEFAULT, None: 0.4}[facts.gradient]
@@ -124,7 +134,7 @@ def _beside_default(invented: Iterator[Guess], default: Any) -> Iterator[Guess]:
 
 def looks_real(name: str, facts: Facts) -> bool:
     """Whether a number of that name is likelier a real one than an integer."""
-    return "float" in facts.kinds or Habit.FLOAT in habits_of(name)
+    return "float" in facts.kinds or ("whole" not in facts.kinds and Habit.FLOAT in habits_of(name))
 
 
 def _from_calls(passed: Passed) -> Iterator[Guess]:
@@ -172,11 +182,9 @@ def _tensors(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> It
     tensor = "tensor" in kinds or facts.rank is not None
     scalar = bool(kinds & {"float", "int", "dim", "flag", "dtype"} or facts.strings) and not tensor
     as_index, as_mask = Habit.INDEX in habits or "index" in kinds, Habit.MASK in habits or "bool" in kinds
-    if parameter.variadic:
-        yield _of(Kind.OMITTED, 0.9)
-    if parameter.variadic or Habit.LIST in habits or "sequence" in kinds:
-        likely = parameter.variadic or ("sequence" in kinds and not tensor)  # a tensor has a length, too
-        yield _of(Kind.LIST, 0.5 if likely else 1.5, found=parameter.variadic)
+    if Habit.LIST in habits or "sequence" in kinds:
+        likely = "sequence" in kinds and not tensor  # a tensor has a length, too
+        yield _of(Kind.LIST, 0.5 if likely else 1.5)
     cost = 0.0 if given else 0.8 if tensor else 1.0
     cost += 1.0 * (facts.gradient is False and not tensor) + 1.5 * scalar + 0.5 * as_mask
     cost += (0.6 * as_index + 0.8 * bool(habits & {Habit.FLOAT, Habit.FLAG, Habit.INT})) * (not given)
@@ -236,21 +244,77 @@ def _integers(cost: float) -> Iterator[Guess]:
     yield from _several((3, 2, 1, 0), cost)
 
 
-def with_bounds(names: Sequence[str], each: Sequence[Sequence[Guess]]) -> list[list[Guess]]:
-    """The guesses, with ends apart for two invented numbers that bound a range, as `qmin` and `qmax` do.
+def all_different(names: Sequence[str], combination: Sequence[Guess]) -> Iterator[tuple[Guess, ...]]:
+    """The guesses with another number for each that was invented twice, larger or smaller, then as they are.
 
-    Between two equal ones nothing would be left to vary.
+    What hangs on the difference of two numbers, or lies between them, is nothing where they are equal.
     """
-    changed = [list(several) for several in each]
-    for place, name in enumerate(names):
-        for low, high in ENDS:
-            partner = name.replace(low, high, 1)
-            if low in name and partner in names:
-                pair = (place, names.index(partner))
-                if all(changed[k] and changed[k][0].is_invented_number for k in pair):
-                    for k, end, sign in ((pair[0], LOWEST, -1), (pair[1], HIGHEST, 1)):
-                        first = changed[k][0]
-                        value = first.choices[0] if first.choices else None
-                        own = literal(sign * value if isinstance(value, float) else end, first.cost)
-                        changed[k] = [own, *(replace(g, cost=g.cost + LATER) for g in changed[k])]
+    ended = _with_ends(names, combination)
+    again = [k for k, g in enumerate(ended) if _invented(g) and _invented(g) in map(_invented, ended[:k])]
+    if again:
+        yield _different(ended, again, _larger)
+        if any(type(ended[k].choices[0]) is float for k in again):
+            yield _different(ended, again, _smaller, LATER / 2)
+    elif ended != list(combination):
+        yield tuple(ended)
+    else:
+        yield tuple(combination)
+        return
+    *before, last = combination
+    yield (*before, replace(last, cost=last.cost + LATER))
+
+
+def _with_ends(names: Sequence[str], combination: Sequence[Guess]) -> list[Guess]:
+    """The guesses with ends apart for two invented numbers that bound a range, as `qmin` and `qmax` do."""
+    changed = list(combination)
+    for place, (low, high, lowest, highest) in itertools.product(range(len(names)), ENDS):
+        partner = names[place].replace(low, high, 1)
+        other = names.index(partner) if low in names[place] and partner in names else place
+        if other == place or not all(_invented(combination[k]) for k in (place, other)):
+            continue
+        for k, end, sign in ((place, lowest, -1), (other, highest, 1)):
+            value = combination[k].choices[0]
+            if not isinstance(value, float):
+                changed[k] = literal(end, combination[k].cost)
+            elif lowest < 0:
+                changed[k] = literal(sign * value, combination[k].cost)
     return changed
+
+
+def _invented(guess: Guess) -> tuple[type, Nested] | None:
+    number = guess.is_invented_number and guess.kind is Kind.LITERAL
+    return (type(guess.choices[0]), guess.choices[0]) if number else None
+
+
+def _different(
+    combination: Sequence[Guess],
+    again: Sequence[int],
+    numbers: Callable[[Nested], Iterable[Nested]],
+    cost: float = 0.0,
+) -> tuple[Guess, ...]:
+    """`again` are places of numbers that are there already, and `cost` is what another one costs."""
+    changed = list(combination)
+    for place in again:
+        taken = {_invented(g) for g in changed}
+        value = next(v for v in numbers(changed[place].choices[0]) if (type(v), v) not in taken)
+        changed[place] = literal(value, changed[place].cost + cost)
+    return tuple(changed)
+
+
+def _larger(value: Nested) -> Iterator[Nested]:
+    """Numbers beside an invented one, of rising size: times, levels and places mostly rise."""
+    if isinstance(value, int):
+        yield from AXES if value < 1 else COUNTS
+        yield from itertools.count(COUNTS[-1] + 1)
+    elif isinstance(value, float):
+        yield from (
+            FACTORS[1] + k if value == FACTORS[0] else value * 2.0 ** (k + 1) for k in itertools.count()
+        )
+
+
+def _smaller(value: Nested) -> Iterator[Nested]:
+    """The same of falling size: as shares of one they are all valid."""
+    if isinstance(value, int):
+        yield from _larger(value)
+    elif isinstance(value, float):
+        yield from (value / 2.0 ** (k + 1) for k in itertools.count())

@@ -10,7 +10,7 @@ import torch
 
 from gradverify.verifier.infer.guesses import FACTORS
 from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State, literal
-from gradverify.verifier.inputs.arguments import STAND_IN
+from gradverify.verifier.inputs.arguments import BLOCK, STAND_IN
 
 COMPLEX = "complex128"
 
@@ -124,7 +124,8 @@ def by_call(state: State, message: str, suspects: Sequence[int]) -> Iterator[Sta
     for place in state.places(Kind.CALLABLE) if unpacked or _NOT_TAKEN.search(message) else ():
         argument = state.arguments[place]
         init = (int(unpacked[1]),) if unpacked is not None and unpacked[1] else argument.guess.init
-        of_any = replace(A_MODULE, path=STAND_IN, init=init)
+        own = argument.guess.path if argument.guess.path == BLOCK else STAND_IN
+        of_any = replace(A_MODULE, path=own, init=init)
         if not argument.guess.found and replace(argument.guess, cost=0.0) != of_any:
             yield state.with_argument(place, Argument(argument.name, of_any))
     module = _MODULE.search(message) is not None

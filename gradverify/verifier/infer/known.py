@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,28 +11,34 @@ from typing import Any
 
 import torch
 
-from gradverify.model import Parameter, Target, TargetKind
+from gradverify.model import Parameter, Target, TargetKind, with_parts
+from gradverify.source import definition, every_parameter
 from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
 from gradverify.verifier.collect.operators import operator_of, with_keywords
 from gradverify.verifier.infer.call_sites import Passed, call_sites
+from gradverify.verifier.infer.docstrings import shapes_told
 from gradverify.verifier.infer.evidence import gather
 from gradverify.verifier.infer.facts import Evidence, Facts
-from gradverify.verifier.infer.guesses import guesses, with_bounds
+from gradverify.verifier.infer.guesses import guesses
 from gradverify.verifier.infer.objects import Found, objects_of
 from gradverify.verifier.infer.starting import started
 from gradverify.verifier.infer.state import Guess, Kind, Waiting
 from gradverify.verifier.infer.trial import Caller
-from gradverify.verifier.inputs.arguments import STAND_IN, StandIn
+from gradverify.verifier.inputs.arguments import BLOCK, STAND_IN, Block, StandIn
 
 FUNCTIONS = {"torch.tanh": torch.tanh, "torch.sin": torch.sin}
 """What stands for a function of one tensor."""
 
 OTHERS = {
     STAND_IN: StandIn,
+    BLOCK: Block,
     "torch.nn.Tanh": torch.nn.Tanh,
     "torch.float64": torch.float64,
 }
 """What stands for functions of any arguments, for a module that keeps shapes, for a dtype."""
+
+OF_MODULE = 0.3
+"""What it costs that `*args` holds the parameters of a module: less than any other tensors."""
 
 MOST_FUNCTIONS = 4
 """Functions that are tried for one parameter: torch's own first, since they do what they are named after."""
@@ -49,6 +56,11 @@ class Known:
     objects: Mapping[str, tuple[Found, ...]]
     """Objects of the module that a parameter may be."""
 
+    def default(self, name: str) -> Any:  # noqa: ANN401
+        """The default of a parameter, or the one that its wrapper has for it; `...` for none."""
+        own = self.caller.defaults.get(name, ...)
+        return self.passed[name].default if own is ... else own
+
     def facts(self, name: str) -> Facts:
         """What the source says of a parameter."""
         return self.evidence.facts[name]
@@ -57,10 +69,13 @@ class Known:
 def known_of(value: Any, target: Target, module: ModuleType | None, device: str) -> Known:  # noqa: ANN401
     """Everything that is known of a live target without calling it."""
     # What is passed by name alone and has a default is left to it.
-    parameters = tuple(p for p in target.parameters if not (p.keyword_only and p.has_default))
+    every = with_parts(target.parameters)
+    parameters = tuple(p for p in every if not (p.keyword_only and p.has_default))
     names = [p.name for p in parameters]
     evidence = _evidence(value, target, names)
     objects = objects_of(parameters, evidence.facts, module, short_name(module))
+    for name, sizes in shapes_told(_documented(value, module, names), names).items():
+        evidence.facts[name].is_told(sizes)
     passed = _passed(value, target, module, names)
     for name, of_calls in passed.items():
         evidence.facts[name].kinds |= of_calls.kinds
@@ -81,15 +96,27 @@ def begun(known: Known) -> Iterator[Waiting]:
         if p.has_default and answered and facts.gradient is None and not passed.is_given:
             each.append([Guess(Kind.OMITTED)])
             continue
-        found = guesses(p, facts, passed, known.caller.defaults.get(p.name, ...))
+        found = [*_of_module(p, known), *guesses(p, facts, passed, known.default(p.name))]
         each.append([*_configured(known.objects[p.name]), *_with_paths(found, known.caller, facts)])
     names = [p.name for p in known.parameters]
-    yield from started(names, with_bounds(names, each), known.evidence)
+    yield from started(names, each, known.evidence)
 
 
 def short_name(module: ModuleType | None) -> str:
     """How a spec beside the module calls it."""
     return getattr(module, "__name__", "").rpartition(".")[2].removeprefix("_gradverify_target_")
+
+
+def _documented(value: Any, module: ModuleType | None, names: Sequence[str]) -> Iterator[ast.AST]:  # noqa: ANN401
+    """Forward, and the functions of the module, those that share most names of parameters with it first."""
+    own = definition(getattr(value, "forward", value))
+    yield from [own] if own is not None else ()
+    several = vars(module).values() if module is not None else ()
+    functions = [
+        f for f in several if inspect.isfunction(f) and f.__module__ == getattr(module, "__name__", "")
+    ]
+    bodies = [b for b in map(definition, functions) if b is not None]
+    yield from sorted(bodies, key=lambda body: -len({*every_parameter(body)} & {*names}))
 
 
 def _evidence(value: Any, target: Target, names: Sequence[str]) -> Evidence:  # noqa: ANN401
@@ -139,7 +166,7 @@ def _caller(
     call = value.apply if target.kind is TargetKind.FUNCTION else value
     if target.kind is not TargetKind.FUNCTION:
         call = with_keywords(call, [p for p in target.parameters if p.name in names], names)
-    variadic = frozenset(p.name for p in target.parameters if p.variadic)
+    variadic = frozenset(p.name for p in with_parts(target.parameters) if p.variadic)
     return Caller(call, defaults_of(value), {**FUNCTIONS, **own, **OTHERS, **found}, variadic)
 
 
@@ -147,6 +174,14 @@ def _configured(objects: Sequence[Found]) -> Iterator[Guess]:
     for number, one in enumerate(objects):
         cost = 0.1 * number + 0.3 * (not one.annotated)
         yield Guess(Kind.OBJECT, cost, found=one.annotated, path=one.path, made=one.made)
+
+
+def _of_module(parameter: Parameter, known: Known) -> Iterator[Guess]:
+    """The parameters of the one argument that is called or is a module, for what `*args` gets beside it."""
+    called = [n for n, f in known.evidence.facts.items() if f.kinds & {"callable", "module"}]
+    others = known.facts(parameter.name).kinds & {"operands", "cut"}  # what is called gets them, or some
+    if parameter.variadic and len(called) == 1 and not others:
+        yield Guess(Kind.PARAMETERS, OF_MODULE, path=called[0])
 
 
 def _with_paths(found: Sequence[Guess], caller: Caller, facts: Facts) -> Iterator[Guess]:

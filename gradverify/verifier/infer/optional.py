@@ -88,7 +88,7 @@ def _may_be_tensor(known: Known, argument: Argument) -> bool:
 def _runs_without(known: Known, state: State, place: int) -> bool:
     """Whether a tensor was guessed for what is None by default, and None runs as well."""
     argument = state.arguments[place]
-    if not argument.is_float or known.caller.defaults.get(argument.name, ...) is not None:
+    if not argument.is_float or known.default(argument.name) is not None:
         return False
     nothing = Argument(argument.name, Guess(Kind.LITERAL, choices=(None,)))
     result = attempt(known.caller, state.with_argument(place, nothing))

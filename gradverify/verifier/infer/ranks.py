@@ -18,6 +18,9 @@ _NAMED = re.compile(
 )
 """Messages that name the rank they want."""
 
+_TOO_FEW = re.compile(r"not enough values to unpack \(expected (\d+), got (\d+)\)")
+"""Of a whole shape, or of one among other sizes: `b, t, k, v = *x.shape, w.shape[-1]`."""
+
 _MATRIX = re.compile(r"must be a matrix|a matrix expected|expected a matrix|2-D tensor")
 _VECTOR = re.compile(r"must be a vector|1D tensors? expected|expected a vector|(?:supposed )?to be a vector")
 _AT_MOST_TWO = re.compile(r"<= 2 dimensions|too many values to unpack")
@@ -49,7 +52,9 @@ def by_rank(state: State, message: str, suspects: Sequence[int]) -> Iterator[Sta
 
 
 def _wanted(state: State, message: str, current: set[int]) -> list[int]:
-    wanted = [int(n) for m in _NAMED.finditer(message) for n in m.groups() if n]
+    missing = [int(m[1]) - int(m[2]) for m in _TOO_FEW.finditer(message)]
+    wanted = [rank + more for more in missing for rank in sorted(current)]
+    wanted += [int(n) for m in _NAMED.finditer(message) for n in m.groups() if n]
     wanted += [2] if _MATRIX.search(message) else []
     wanted += [1] if _VECTOR.search(message) else []
     if _DEEPER.search(message):

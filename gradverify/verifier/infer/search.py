@@ -45,7 +45,10 @@ MOST_TELLING = 20_000
 """Entries of the Jacobian of inputs with more sizes of their own: they are verified at several of each."""
 
 KEPT_ATTEMPTS = 5
-"""Attempts that are reported where no inputs are found."""
+"""Attempts that are reported where no inputs are found: one of each line that raised, the furthest first."""
+
+LONGEST = 240
+"""Characters of an exception that are quoted."""
 
 DOMAINS = ("positive", "unit")
 """Tried where forward gives NaN or infinity: logarithms and roots, then inverse sines and cross entropies."""
@@ -68,9 +71,10 @@ class Solution:
 
 @dataclass(frozen=True)
 class NoSolution:
-    """Every attempt failed; the first ones."""
+    """Every attempt failed."""
 
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[tuple[Attempt, State], ...]
+    """The first one that came to each line, those that came furthest before others."""
     tries: int
 
 
@@ -134,7 +138,8 @@ class _Search:
     heap: list[tuple[float, int, State | Waiting]] = field(default_factory=list)
     seen: set[tuple[object, ...]] = field(default_factory=set)
     refusals: _Refusals = field(default_factory=_Refusals)
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: dict[tuple[int, ...], tuple[Attempt, State]] = field(default_factory=dict)
+    """By the lines that the user's frames had come to."""
     fallback: Solution | None = None
     """Forward accepts it."""
     unequal: Solution | None = None
@@ -167,9 +172,9 @@ class _Search:
             result = attempt(self.caller, state)
             if isinstance(result, RaisedError):
                 missing = lacking(result, self.caller.device)
-                if len(self.attempts) < KEPT_ATTEMPTS:
-                    self.attempts.append(Attempt(state.described(), on_one_line(result), missing))
-                if missing and self.tries >= MOST_LACKING and all(a.missing for a in self.attempts):
+                failed = Attempt(state.described(), on_one_line(result), missing)
+                self.attempts.setdefault(tuple(f.line for f in result.frames), (failed, state))
+                if missing and self.tries >= MOST_LACKING and self._always_lacks():
                     break
                 self.push(repairs(state, result, self.further))
                 continue
@@ -185,9 +190,14 @@ class _Search:
         if self.by_chance is not None:
             return replace(self.refusals.settled(self.by_chance, self.fallback), tries=self.tries)
         best = self.fallback or self.unequal
-        return (
-            NoSolution(tuple(self.attempts), self.tries) if best is None else replace(best, tries=self.tries)
-        )
+        return NoSolution(self._furthest(), self.tries) if best is None else replace(best, tries=self.tries)
+
+    def _always_lacks(self) -> bool:
+        return all(failed.missing for failed, _ in self.attempts.values())
+
+    def _furthest(self) -> tuple[tuple[Attempt, State], ...]:
+        reached = sorted(self.attempts, reverse=True)[:KEPT_ATTEMPTS]
+        return tuple(self.attempts[lines] for lines in reached if lines or len(reached) == 1)
 
     def _is_telling(self, found: Solution, *, uneven: bool) -> bool:
         """Whether mistakes show at inputs that both accept; those that hide some are kept beside."""
@@ -222,8 +232,8 @@ class _Search:
 def on_one_line(error: RaisedError) -> str:
     """An exception on one line."""
     line = next(iter(error.message.strip().splitlines()), "")
-    said = f"{error.type}: {line[:120]}" if line else error.type
-    return f"{said} (after {error.after[:120]})" if error.after else said
+    said = f"{error.type}: {line[:LONGEST]}" if line else error.type
+    return f"{said} (after {error.after[:LONGEST]})" if error.after else said
 
 
 def _tells_more(found: Solution, than: Solution) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from gradverify.verifier.infer.facts import Evidence
+from gradverify.verifier.infer.guesses import all_different
 from gradverify.verifier.infer.state import LENGTHS, Argument, Dim, Guess, Kind, State, Waiting, combined
+from gradverify.verifier.inputs.arguments import BLOCK
 
 MOST_COMBINATIONS = 100
 """Combinations of guesses that a search starts from."""
@@ -20,6 +22,9 @@ AS_WRITTEN = 0.6
 MANY_OPTIONAL, BARE = 4, 0.1
 """From how many arguments that may be None they are tried as None together, and what that costs beside
 tensors for all of them."""
+
+NAMED = -0.1
+"""What inputs cost whose sizes are those that the author has names for, one size for each name."""
 
 HYPOTHESES = ("same", "labels", "leading", "distinct")
 """All of one shape; integer and boolean tensors without the last dimension, as class labels are; the same
@@ -58,9 +63,12 @@ def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evi
     facts = [evidence.facts[name] for name in names]
     ranks, least = [f.rank for f in facts], [f.least_rank for f in facts]
     likely = [r if r is not None else evidence.likely.get(n) for n, r in zip(names, ranks, strict=True)]
-    for combination in (*combinations(each, MOST_COMBINATIONS), *_bare(each)):
+    likeliest = (*combinations(each, MOST_COMBINATIONS), *_bare(each))
+    several = (with_block(names, c) for one in likeliest for c in all_different(names, one))
+    for combination in filter(None, several):
         stated = [f.least_rank if f.rank is None else f.rank for f in facts]
-        made = _Made(names, combination, least, stated, State(parts=evidence.parts, joins=evidence.joins))
+        empty = State(parts=evidence.parts, joins=evidence.joins)
+        made = _Made(names, combination, least, stated, empty, [f.sizes for f in facts])
         if likely != ranks:
             written = (*made.states(likely), *made.vectors_apart(likely))
             yield from (replace(s, cost=s.cost - AS_WRITTEN) for s in written)
@@ -85,6 +93,18 @@ def combinations(each: Sequence[Sequence[Guess]], most: int) -> Iterator[tuple[G
                 seen.add(further)
                 cost = combined([g[k] for g, k in zip(each, further, strict=True)])
                 heapq.heappush(heap, (cost, further))
+
+
+def with_block(names: Sequence[str], combination: Sequence[Guess]) -> Sequence[Guess] | None:
+    """The same with a module that has parameters where some are passed; None where none can have any."""
+    for guess in (g for g in combination if g.kind is Kind.PARAMETERS):
+        owner = names.index(guess.path)
+        module = combination[owner]
+        if module.kind is Kind.CALLABLE and not module.found:
+            block = replace(module, path=BLOCK, made=True)
+            return (*combination[:owner], block, *combination[owner + 1 :])
+        return combination if module.kind is Kind.OBJECT else None
+    return combination
 
 
 def _bare(each: Sequence[Sequence[Guess]]) -> Iterator[tuple[Guess, ...]]:
@@ -114,6 +134,8 @@ class _Made:
     stated: Sequence[int]
     """The same, or those that the source names."""
     empty: State
+    sizes: Sequence[Mapping[int, str]]
+    """What the author calls the dimensions of each, as far as that is known."""
 
     @property
     def tensors(self) -> list[int]:
@@ -129,6 +151,8 @@ class _Made:
         biased = any(ranks[k] in {None, 1} and _BIAS.match(self.names[k].lower()) for k in tensors)
         for order, rank in enumerate(free if any(ranks[k] is None for k in tensors) else (2,)):
             filled = [rank if r is None else r for r in ranks]
+            if self._is_named(filled):
+                yield Waiting(cost + RANK * order + NAMED, partial(self._named, filled))
             for place, how in enumerate(HYPOTHESES if len(tensors) > 1 else HYPOTHESES[:1]):
                 if how != "labels" or (marked and rank):
                     yield Waiting(
@@ -156,6 +180,38 @@ class _Made:
         )
         return self._shaped(filled, "leading", frozenset(apart))
 
+    def _is_named(self, ranks: Sequence[int]) -> bool:
+        """Whether names tie the sizes of two tensors that have some, and tell those of every other one."""
+        like = self._like(ranks)
+        each = {k: [self._name(like, k, ranks[k], d) for d in range(ranks[k])] for k in self.tensors}
+        own = [n for k, names in each.items() if self.sizes[k] for n in set(names) - {""}]
+        known = all(self.sizes[k] or ranks[k] in like for k in self.tensors)
+        return known and len(own) > len(set(own))
+
+    def _like(self, ranks: Sequence[int]) -> dict[int, Mapping[int, str]]:
+        """Of each number of dimensions the names of the tensor that has most of them."""
+        like: dict[int, Mapping[int, str]] = {}
+        for rank, sizes in zip(ranks, self.sizes, strict=True):
+            if len(sizes) > len(like.get(rank, {})):
+                like[rank] = sizes
+        return like
+
+    def _name(self, like: Mapping[int, Mapping[int, str]], place: int, rank: int, k: int) -> str:
+        """What the author calls a dimension, or that of the tensor like it."""
+        return _at(self.sizes[place], k, rank) or _at(like.get(rank, {}), k, rank)
+
+    def _named(self, ranks: Sequence[int]) -> State:
+        """A size for each name; what has no name is as in the tensor of that rank with the most of them."""
+        like = self._like(ranks)
+        state, dims = self._shaped(ranks, "distinct"), dict[str, Dim]()
+        for place in self.tensors:
+            for k, own in enumerate(state.arguments[place].dims):
+                name = self._name(like, place, ranks[place], k)
+                size = dims.setdefault(name, own) if name else own
+                if own.is_plain and size != own:
+                    state = state.substituted(own.symbol, size) or state
+        return replace(state, named=frozenset(d.symbol for d in dims.values()))
+
     def _shaped(self, ranks: Sequence[int], how: str, apart: frozenset[str] = frozenset()) -> State:
         """`apart` are tensors that share no dimension with others."""
         state, shared = self.empty, tuple[Dim, ...]()
@@ -177,6 +233,11 @@ class _Made:
                     argument = replace(argument, bound=_bound(arguments, dims))
             arguments.append(argument)
         return replace(state, arguments=tuple(arguments))
+
+
+def _at(sizes: Mapping[int, str], k: int, rank: int) -> str:
+    """The name of a dimension, which may be counted from the back."""
+    return sizes.get(k) or sizes.get(k - rank, "")
 
 
 def _dims(

@@ -29,6 +29,7 @@ class Kind(StrEnum):
     CALLABLE = "callable"
     OBJECT = "object"
     OMITTED = "left to its default"
+    PARAMETERS = "parameters of a module"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Guess:
     found: bool = True
     """The source says so; otherwise it is invented."""
     path: str = ""
-    """Of a live object."""
+    """Of a live object; of parameters the name of the argument whose they are."""
     structure: str = ""
     """Of an integer tensor: `offsets`, `lengths`, `permutation`."""
     made: bool = False
@@ -187,6 +188,8 @@ class State:
     """Numbers of parts into which the source cuts tensors up."""
     joins: bool = False
     """The source joins tensors."""
+    named: frozenset[int] = frozenset()
+    """Symbols that the author has a name for: it is one size wherever it stands."""
 
     @cached_property
     def values(self) -> dict[int, int]:
@@ -292,6 +295,8 @@ class State:
                 said = f"={guess.path}"
             case Kind.OMITTED:
                 said = " left out"
+            case Kind.PARAMETERS:
+                said = f" the parameters of {guess.path}"
             case Kind.LIST:
                 said = f" {argument.items} tensors {shape}"
             case Kind.INDEX:

@@ -188,7 +188,7 @@ def _split(given: Apart) -> Iterator[tuple[Apart, int, int]]:
     """(inputs with a second size in the place of another for some tensors, both)."""
     if sum(len(values) > 1 for values in given.sizes.values()) > MOST_SWEPT:
         return
-    for symbol in given.state.symbols():
+    for symbol in (s for s in given.state.symbols() if s not in given.state.named):
         for places in _groups(given.state, symbol):
             wider, (own,) = given.state.fresh(1)
             for place in places:

@@ -214,10 +214,18 @@ class _Arguments:
     def build(self) -> tuple[Any, ...]:
         """As `apply` takes them: lists splatted under `*args`. Raises what a constructor raises."""
         call: list[Any] = []
+        built: dict[str, Any] = {}
         for argument in self.state.arguments:
-            value = self._built(argument)
+            owner = built.get(argument.guess.path) if argument.guess.kind is Kind.PARAMETERS else None
+            value = self._built(argument) if owner is None else self._parameters(argument.name, owner)
+            built[argument.name] = value
             call += value if argument.name in self.caller.variadic and isinstance(value, list) else [value]
         return tuple(call)
+
+    def _parameters(self, name: str, module: Any) -> list[Tensor]:  # noqa: ANN401 - an argument of user code
+        """Those of a module that is passed, which are leaves. Raises where it is none."""
+        self.leaves[name] = [p for p in module.parameters() if p.requires_grad]
+        return list(module.parameters())
 
     def _built(self, argument: Argument) -> Any:  # noqa: ANN401 - an argument of user code
         guess = argument.guess
@@ -229,10 +237,14 @@ class _Arguments:
             case Kind.CALLABLE | Kind.OBJECT:
                 found = self.caller.live[guess.path]
                 built = found(*guess.init) if guess.made else found
-                return built.to(self.caller.device) if isinstance(built, nn.Module) else built
+                return (
+                    built.to(self.caller.device, self.caller.dtype) if isinstance(built, nn.Module) else built
+                )
             case Kind.OMITTED:
                 variadic = argument.name in self.caller.variadic
                 return [] if variadic else self.caller.defaults[argument.name]
+            case Kind.PARAMETERS:
+                raise ValueError(f"`{argument.guess.path}` comes after its parameters")
             case Kind.LIST:
                 names = (f"{argument.name}[{k}]" for k in range(argument.items))
                 return [self._tensor(tensor_input(argument, self.state, n), argument) for n in names]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradverify.source import called_name, is_none, parameters_of
+from gradverify.source import called_name, integer, is_none, paired, parameters_of
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.options import keys_of, numbers_beside, strings_of, tables_of
 from gradverify.verifier.infer.routines import (
@@ -53,7 +53,9 @@ class Reader:
     entered: Callable[[ast.Call, Mapping[str, str]], None] | None = None
     """Told of every call, and of what the names of this body are there."""
     packed: str = ""
-    """A name that holds all parameters in order, as `inputs` of `setup_context` does."""
+    """A name that holds parameters in order, as `inputs` of `setup_context` does, and `*args`."""
+    packing: Sequence[str] = ()
+    """The parameters that it holds."""
     kept: dict[str, str] = field(default_factory=dict)
     """Parameters by the attribute of ctx that keeps them."""
     saved: list[str] = field(default_factory=list)
@@ -68,7 +70,7 @@ class Reader:
 
     def of(self, node: ast.AST) -> Facts | None:
         """The facts of the parameter that an expression is; None for any other."""
-        order = tuple(self.facts)
+        order = tuple(self.packing)
         match node:
             case ast.Name(id=name) if name in self.alias:
                 return self.facts[self.alias[name]]
@@ -103,13 +105,16 @@ class Reader:
     def _bind(self, target: ast.expr, value: ast.expr) -> None:
         """Follow `a = x`, `n, d = x.shape`, `x, w = inputs`, `(x,) = ctx.saved_tensors` and `ctx.k = k`."""
         match target, value:
-            case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
-                for one, other in zip(targets, values, strict=True):
-                    if isinstance(one, ast.Attribute):
+            case ast.Tuple(elts=targets), ast.Tuple(elts=values):
+                for one, other in paired(targets, values):
+                    if isinstance(one, ast.Attribute | ast.Tuple):
                         self._bind(one, other)
+                    else:
+                        self._name_size(one, other)
             case ast.Tuple(elts=targets), _:
-                self._unpack([e.id if isinstance(e, ast.Name) else "" for e in targets], targets, value)
+                self._unpack([getattr(e, "id", "") for e in targets], targets, value)
             case ast.Name(id=name), _:
+                self._name_size(target, value)
                 behind = name_behind(value)
                 if behind in self.alias:
                     self.alias[name] = self.alias[behind]
@@ -120,12 +125,27 @@ class Reader:
             case _:
                 pass
 
+    def _name_size(self, target: ast.expr, value: ast.expr) -> None:
+        """Note what forward calls one dimension: `d = x.shape[-1]`, not backward, of what was saved."""
+        if self.entered is None:
+            return
+        match value:
+            case (
+                ast.Subscript(value=ast.Attribute(value=tensor, attr="shape"), slice=index)
+                | ast.Call(func=ast.Attribute(value=tensor, attr="size"), args=[index])
+            ):
+                facts, k = self.of(tensor), integer(index)
+                if facts is not None and k is not None and isinstance(target, ast.Name):
+                    facts.sizes.setdefault(k, target.id)
+            case _:
+                pass
+
     def _unpack(self, names: list[str], targets: Sequence[ast.expr], value: ast.expr) -> None:
         starred = any(isinstance(e, ast.Starred) for e in targets)
         whole = self.of(value)
         match value:
-            case ast.Name(id=self.packed) if not starred:
-                self.alias.update({n: p for n, p in zip(names, self.facts, strict=False) if n})
+            case ast.Name(id=self.packed) if not starred or isinstance(targets[-1], ast.Starred):
+                self.alias.update({n: p for n, p in zip(names, self.packing, strict=False) if n})
             case ast.Attribute(attr="saved_tensors" | "saved_variables") if len(names) == len(self.saved):
                 self.alias.update({n: p for n, p in zip(names, self.saved, strict=True) if n and p})
             case (
@@ -136,7 +156,11 @@ class Reader:
                 if facts is not None and starred:
                     facts.has_dimensions(len(names) - 1)
                 elif facts is not None:
-                    facts.has_rank(len(names), tuple(n.lower() for n in names))
+                    facts.has_rank(len(names), tuple(names))
+            case ast.Subscript(value=ast.Attribute(value=tensor, attr="shape"), slice=ast.Slice()):
+                facts = self.of(tensor)
+                if facts is not None:
+                    facts.has_dimensions(len(names) - starred)
             case _ if whole is not None and not starred:
                 whole.unpacked = len(names)
 
@@ -166,7 +190,7 @@ class Reader:
                 self._note(operand, "bool")
             case ast.UnaryOp(op=ast.Not(), operand=test) | ast.If(test=test) | ast.IfExp(test=test):
                 self._note(test, "flag")
-            case ast.For(iter=several):
+            case ast.For(iter=several) | ast.comprehension(iter=several):
                 self._note(several, "sequence")
             case ast.BinOp(op=ast.MatMult(), left=left, right=right):
                 for facts in filter(None, (self.of(left), self.of(right))):
@@ -192,9 +216,14 @@ class Reader:
             facts.kinds.add("offsets")
         if facts is not None and isinstance(index, ast.Tuple):
             facts.has_dimensions(len([e for e in entries if not is_none(e) and not _is_ellipsis(e)]))
+        if facts is not None and isinstance(index, ast.Slice):
+            facts.kinds.add("cut")
         for entry in entries:
             if isinstance(entry, ast.Name):
                 self._note(entry, "index")
+            elif isinstance(entry, ast.Slice):
+                for end in filter(None, (entry.lower, entry.upper, entry.step)):
+                    self._note(end, "int")
 
     def _dimension(self, tensor: ast.expr, index: ast.expr) -> None:
         facts = self.of(tensor)
@@ -214,9 +243,7 @@ class Reader:
         receiver = function.value if isinstance(function, ast.Attribute) else None
         called, on = self._or_kept(function), self.of(receiver) if receiver is not None else None
         if called is not None:
-            called.kinds.add("callable")
-            starred = any(isinstance(a, ast.Starred) for a in node.args)
-            called.arity = called.arity if starred else max(called.arity, len(node.args))
+            self._called(called, node.args)
         if on is not None and name in MODULE_METHODS:
             on.kinds.add("module")
         elif on is not None and name not in _OF_OBJECTS and called is None:
@@ -234,6 +261,14 @@ class Reader:
             self.saved += [] if starred else [self.alias.get(name_behind(a), "") for a in node.args]
         if self.entered is not None:
             self.entered(node, self.alias)
+
+    def _called(self, called: Facts, given: Sequence[ast.expr]) -> None:
+        """Note what a parameter that is called gets."""
+        called.kinds.add("callable")
+        starred = [a.value for a in given if isinstance(a, ast.Starred)]
+        called.arity = called.arity if starred else max(called.arity, len(given))
+        for several in starred:
+            self._note(several, "operands")
 
     def _receiver(self, receiver: ast.expr | None) -> list[ast.expr]:
         """What a method is called on; nothing for the function of a library."""
@@ -256,7 +291,7 @@ class Reader:
                 for operand, term in zip(several, terms, strict=False):
                     facts = self.of(operand)
                     if facts is not None and "." not in term:
-                        facts.has_rank(len(term), tuple(term.lower()))
+                        facts.has_rank(len(term), tuple(term))
             case _:
                 pass
 

@@ -63,6 +63,9 @@ class OnEachRank:
 STAND_IN = "gradverify.verifier.inputs.arguments.StandIn"
 """What a spec calls the class by."""
 
+BLOCK = "gradverify.verifier.inputs.arguments.Block"
+"""What a spec calls a module with parameters by."""
+
 
 class StandIn(nn.Module):
     """A smooth function of whatever it gets, without parameters.
@@ -87,9 +90,27 @@ class StandIn(nn.Module):
         return tuple(value * (1 + 0.5 * k) for k in range(self._returns)) if self._returns else value
 
 
+class Block(StandIn):
+    """The same with two parameters, of one number each: a factor within, and a shift."""
+
+    def __init__(self, returns: int = 0) -> None:
+        super().__init__(returns)
+        self.weight = nn.Parameter(torch.tensor(1.25, dtype=torch.float64))
+        self.bias = nn.Parameter(torch.tensor(0.375, dtype=torch.float64))
+
+    def forward(self, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        """The value of `StandIn` for tensors that are each multiplied by the factor and shifted."""
+        moved = [g * self.weight + self.bias if _is_float(g) else g for g in given]
+        return super().forward(*moved, **named)
+
+
+def _is_float(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
 def _floats(values: Any) -> Iterator[Tensor]:  # noqa: ANN401
     for value in values:
-        if isinstance(value, Tensor) and value.is_floating_point():
+        if _is_float(value):
             yield value
         elif isinstance(value, list | tuple | dict):
             yield from _floats(value.values() if isinstance(value, dict) else value)
@@ -124,16 +145,22 @@ class Argument:
         return value if self.held is None else torch.where(self.held, self.value, value)
 
 
-def tied(arguments: Sequence[Argument], values: Sequence[Any]) -> list[Any]:
+def _tied(arguments: Sequence[Argument], values: Sequence[Any]) -> list[Any]:
     """The values of a call, with objects that hold some of them as copies that hold the ones of this call.
 
-    Each call gets its own, so that calls may overlap.
+    Each call gets its own, so that calls may overlap. Where no graph is built, what an object holds requires
+    grad all the same, as parameters of a module do: forward may differentiate by them.
     """
-    if not any(a.holds for a in arguments):
+    held = {name for a in arguments for name, _ in a.holds}
+    if not held:
         return list(values)
-    given = {a.name: value for a, value in zip(arguments, values, strict=True)}
+    own = [
+        v.view_as(v).requires_grad_() if a.name in held and not torch.is_grad_enabled() else v
+        for a, v in zip(arguments, values, strict=True)
+    ]
+    given = {a.name: value for a, value in zip(arguments, own, strict=True)}
     memo = {id(t): given[name] for a in arguments for name, t in a.holds}
-    pairs = zip(arguments, values, strict=True)
+    pairs = zip(arguments, own, strict=True)
     return [copy.deepcopy(value, memo) if a.holds else value for a, value in pairs]
 
 
@@ -183,7 +210,22 @@ def build_arguments(
 
     `live` holds the objects behind `object:` and `make:` by their path. Raises whatever these raise.
     """
-    return tuple(a for i in case.inputs for a in _built(i, case, point, draw, device, live or {}))
+    built = [a for i in case.inputs for a in _built(i, case, point, draw, device, live or {})]
+    given = {i.name: i.parameters for i in case.inputs if isinstance(i, ObjectInput) and i.parameters}
+    for place, argument in enumerate(built):
+        if argument.name in given:
+            own = _parameters(argument, given[argument.name])
+            built[place] = _with_ties(argument, {a.name: a.value for a in own})
+            built += [replace(a, value=a.value.detach()) for a in own]
+    return tuple(built)
+
+
+def _parameters(module: Argument, name: str) -> list[Argument]:
+    """What a `*args` parameter of this name gets of a module: its parameters, differentiated as it says."""
+    if not isinstance(module.value, nn.Module):
+        raise TypeError(f"`{module.name}` is no nn.Module, and has no parameters for `*{name}`")
+    each = enumerate(module.value.parameters())
+    return [Argument(f"{name}[{k}]", p, p.requires_grad) for k, p in each]
 
 
 def _built(
@@ -266,11 +308,11 @@ def arguments_of_call(arguments: Sequence[Argument], values: Sequence[Any]) -> l
     """Positional arguments: one value for each `Argument`, items of one list argument joined into it.
 
     Dictionaries, lists and sets are fresh ones for each call, as a caller makes them: forward may take what
-    it needs out of them.
+    it needs out of them. Objects hold the tensors of this call.
     """
     call: list[Any] = []
     open_list = ""
-    for argument, value in zip(arguments, values, strict=True):
+    for argument, value in zip(arguments, _tied(arguments, values), strict=True):
         if not argument.in_list:
             call.append(_own(value))
         elif argument.in_list == open_list:

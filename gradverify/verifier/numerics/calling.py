@@ -22,7 +22,7 @@ from torch.overrides import has_torch_function
 from torch.utils._pytree import tree_leaves
 
 from gradverify.verifier.engine import ENGINE, run_every_node, vjp
-from gradverify.verifier.inputs.arguments import Argument, arguments_of_call, tied
+from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def substitute(arguments: Sequence[Argument], primals: Sequence[Tensor]) -> list
         else a.value
         for a in arguments
     ]
-    return arguments_of_call(arguments, tied(arguments, substituted))
+    return arguments_of_call(arguments, substituted)
 
 
 def returned_tensors(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - what user code returned

@@ -89,7 +89,11 @@ def _with_subset(base: Verified, chosen: frozenset[int]) -> Finding | None:
     if found is not None:
         said = variant.raised(base, found, serious=is_accident(found) or not is_refusal(found))
         # Whoever freezes parameters of a module reads what it raises at once, and no gradient is wrong.
-        is_loud = base.sample.problem.of_module and said.severity is Severity.ERROR
+        held = {name for a in base.sample.arguments for name, _ in a.holds}
+        freezes = base.sample.problem.of_module or any(
+            name in held for k, name in enumerate(base.names) if k not in chosen
+        )
+        is_loud = freezes and said.severity is Severity.ERROR
         return replace(said, severity=Severity.WARNING) if is_loud else said
     return variant.forward(base, call.value.outputs)
 
