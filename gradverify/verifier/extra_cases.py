@@ -53,7 +53,8 @@ from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.undeclared import at_undeclared, at_unlisted
 from gradverify.verifier.checks.wording import invented
-from gradverify.verifier.doubt.inferred_inputs import guarded, guarded_at_unlisted
+from gradverify.verifier.doubt.inferred_inputs import AT_DECLARED, guarded, guarded_at_unlisted
+from gradverify.verifier.doubt.neighbours import Reason
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.interpreter.launches import programs
@@ -106,7 +107,9 @@ def judge_beyond(
         first = measured_first_order(sample, largest=LARGEST_JACOBIAN)
     else:
         first = FirstOrder(CheckResult(smallest_visible_error=certificate.visible), proven=True)
-    errors = _errors(sample, first, wanted)
+    # Whatever else was guessed: what no spec says to be valid is inconclusive in any case, see `_past`.
+    told = beyond.declared and beyond.constant != ALIGNED
+    errors = _errors(sample, first, wanted, () if told else AT_DECLARED)
     if errors and beyond.constant == ALIGNED and all(f.severity is not Severity.ERROR for f in errors):
         # Nothing speaks of this size, and what was guessed of the inputs may not allow it.
         yield BeyondJudged("what differs there may come from what was guessed of the inputs")
@@ -164,7 +167,9 @@ def _cut(
     return tuple(made)
 
 
-def _errors(sample: Sample, first: FirstOrder, wanted: frozenset[Family]) -> list[Finding]:
+def _errors(
+    sample: Sample, first: FirstOrder, wanted: frozenset[Family], reasons: Sequence[Reason] = AT_DECLARED
+) -> list[Finding]:
     """What is wrong there; inconclusive where that may come from what was guessed of inferred inputs."""
     results = {Family.GRADCHECK: first.result}
     if Family.REFERENCE in wanted and not sample.is_native:
@@ -173,7 +178,7 @@ def _errors(sample: Sample, first: FirstOrder, wanted: frozenset[Family]) -> lis
     here = replace(sample, subject=replace(sample.subject, spares=()))
     found = [
         judged
-        for family, result in guarded(here, results).items()
+        for family, result in guarded(here, results, reasons=reasons).items()
         for f, judged in zip(results[family].findings, result.findings, strict=True)
         if f.severity is Severity.ERROR and _is_gross(f)
     ]

@@ -15,7 +15,7 @@ VERDICTS = {
     "CrossEntropyUnweighted": "failed",
     "PickedRows": "inconclusive",
     "Repeated": "failed",
-    "Normalized": "failed",
+    "Normalized": "inconclusive",
     "Attention": "passed",
     "Gated": "passed",
     "Log": "passed",

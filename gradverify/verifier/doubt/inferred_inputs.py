@@ -63,6 +63,7 @@ from gradverify.verifier.doubt.neighbours import (
     padded_inputs,
     right_inside,
     right_where_converged,
+    without,
     wrong_inputs,
 )
 from gradverify.verifier.doubt.other_sizes import (
@@ -251,13 +252,17 @@ def _meant(near: Neighbours, finding: Finding) -> Finding | None:
 def _invented_values(near: Neighbours, finding: Finding) -> Finding | None:
     """No shape makes a backward that is not linear, but what is never written where two sizes differ.
 
-    Other values settle nothing where the shape of the gradient shows that another shape may be meant.
+    Other values settle nothing where the shape of the gradient shows that another shape may be meant. What is
+    None where the mismatch is there as well had no shape that could have made it.
     """
     linear = finding.code != OF_GRAD_OUTPUT
     doubts = [d for d in inventions_of(near.sample) if linear or d.differ or not d.of_shape]
-    testable = bool(doubts) and all(d.of_values for d in doubts)
-    fits = finding.input not in near.once(names_of_other_shapes)
-    settled = testable and fits and _is_there_whatever(near, finding, doubts)
+    given = tuple(d.name for d in doubts if d.optional)
+    bare = near.once(without, given) if given and finding.input not in given else None
+    left = doubts if bare is None else [d for d in doubts if not d.optional]
+    testable = bool(doubts) and all(d.of_values for d in left)
+    fits = testable and finding.input not in near.once(names_of_other_shapes)
+    settled = fits and _is_there_whatever(bare or near, finding, left)
     return None if settled else _if_guessed(finding, (d.what for d in doubts))
 
 
@@ -492,6 +497,7 @@ def guarded(
     results: dict[Family, CheckResult],
     reported: Iterable[Finding] = (),
     excuses: Excuses | None = None,
+    reasons: Sequence[Reason] = AT_DECLARED,
 ) -> dict[Family, CheckResult]:
     """Turn errors that a guess may have made into inconclusive findings.
 
@@ -508,7 +514,7 @@ def guarded(
         return _mistake(finding) in certain_elsewhere or _is_certain(near, finding)
 
     kept = {
-        family: _excused(near, result, AT_DECLARED, is_certain, excuses) for family, result in results.items()
+        family: _excused(near, result, reasons, is_certain, excuses) for family, result in results.items()
     }
     first, doubts = kept.get(Family.GRADCHECK), inventions_of(sample)
     unseen = _unseen(sample, doubts) if first and first.outcome is Outcome.PASSED and doubts else None

@@ -24,7 +24,7 @@ for every value that is meant; so the mismatch is looked for again at other valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar
@@ -37,9 +37,11 @@ from gradverify.source import iterates
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.kept import judged_jacobians
 from gradverify.verifier.checks.reading import own_backward
+from gradverify.verifier.checks.samples import prepared
 from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.proof import Certificate
@@ -111,6 +113,13 @@ def with_values(sample: Sample, values: Mapping[str, Any]) -> Sample:
         replace(a, value=values[a.name]) if a.name in values else a for a in sample.problem.arguments
     )
     return replace(sample, arguments=arguments, problem=replace(sample.problem, arguments=arguments))
+
+
+def without(sample: Sample, names: Collection[str]) -> Neighbours | None:
+    """The sample with None for some arguments, and nothing where forward does not take that."""
+    arguments = tuple(Argument(a.name, None) if a.name in names else a for a in sample.arguments)
+    other = prepared(sample.subject, sample.case, sample.where, arguments)
+    return Neighbours(other) if isinstance(other, Sample) else None
 
 
 def mismatched(sample: Sample, name: str | None = None, *, second_order: bool = False) -> bool | None:

@@ -93,6 +93,7 @@ EXPECTED |= {
         ("ShiftedGradient", {"GV106"}, ["`x`"]),
         ("MeanPowerFlat", {"GV101"}, ["`x`", "`target`"]),
         ("MeanPowerOfRows", {"GV101"}, ["len(error)"]),
+        ("TwoAdaptersUnscaled", {"GV101"}, ["`down`"]),
     )
 }
 EXPECTED["bare", "MeanPowerOfRows", "without spec"]["explained"] = True
@@ -110,7 +111,7 @@ EXPECTED |= {
     }
     for name in (
         "JacobiForgetsDiagonal", "ReverseDivergence", "ConvolvedHalf", "PooledLate", "HeldBetweenTwice",
-        "TwoAdaptersUnscaled", "BandedMixingTurned",
+        "BandedMixingTurned",
     )
 }  # fmt: skip
 """Wrong where a guess must lead, on pain of a false pass."""
