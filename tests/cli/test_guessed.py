@@ -130,3 +130,17 @@ def test_what_takes_float32_alone_or_refuses_a_range_is_verified_as_it_asks(plac
         "Shares": "passed",
         "Prepared": "passed",
     }
+
+
+SCATTERED = {
+    "EdgeSoftmax": "passed",
+    "EdgeSoftmaxOverwritten": "inconclusive",
+    "Shifted": "passed",
+    "ShiftedUnscaled": "failed",
+    "ShiftedOnly": "failed",
+}
+
+
+def test_what_may_be_none_or_alike_is_tried_so(place):
+    ran = place("guessed")("check", "scattered.py", "--format", "json", **verdicts_only.VARIABLES)
+    assert {t["name"]: t["status"] for t in json.loads(ran.out)["targets"]} == SCATTERED

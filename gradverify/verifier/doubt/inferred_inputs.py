@@ -144,6 +144,9 @@ HIDDEN = "no output depends on {} here, and the gradient is wrong at other value
 REDRAWN = tuple(range(101, 909, 101))
 """Offsets from a case's seed to those of other masks, labels and dropped entries: one draw may hide all."""
 
+ALIKE = (1, 2)
+"""Draws of special values: half of an integer tensor is the same number, and then all."""
+
 
 def depends_on_nothing(sample: Sample) -> bool:
     """Whether the gradient at a sample where it is verified is zero in every entry.
@@ -152,10 +155,12 @@ def depends_on_nothing(sample: Sample) -> bool:
     """
     if not _is_zero(sample):
         return False
-    redrawn = [replace(sample.case, seed=sample.case.seed + offset) for offset in REDRAWN]
-    for number, case in enumerate((*redrawn, *sample.subject.spares)):
-        # Of integers every second draw has some twice.
-        other = prepare(sample.subject, case, sample.point, (sample.draw + number) % 2)
+    redrawn = (replace(sample.case, seed=sample.case.seed + offset) for offset in REDRAWN)
+    # Of integers every second draw may have some twice, and the last ones do.
+    cases = enumerate((*redrawn, *sample.subject.spares))
+    places = [(case, sample.point, (sample.draw + number) % 2) for number, case in cases]
+    for place in (*places, *((sample.case, Point.SPECIAL, draw) for draw in ALIKE)):
+        other = prepare(sample.subject, *place)
         if isinstance(other, Sample) and not _is_zero(other) and mismatched(other) is False:
             return False
     return True
@@ -513,9 +518,7 @@ def guarded(
     def is_certain(finding: Finding) -> bool:
         return _mistake(finding) in certain_elsewhere or _is_certain(near, finding)
 
-    kept = {
-        family: _excused(near, result, reasons, is_certain, excuses) for family, result in results.items()
-    }
+    kept = {f: _excused(near, result, reasons, is_certain, excuses) for f, result in results.items()}
     first, doubts = kept.get(Family.GRADCHECK), inventions_of(sample)
     unseen = _unseen(sample, doubts) if first and first.outcome is Outcome.PASSED and doubts else None
     if first and unseen:
