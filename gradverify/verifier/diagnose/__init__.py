@@ -7,8 +7,8 @@ from gradverify.model import Finding, Severity
 DIAGNOSED = {"GV101": 1, "GV107": 1, "GV201": 2}
 """Codes of findings that a measured Jacobian contradicts entry by entry, and the order of the derivative."""
 
-CHANGED = frozenset({"GV106", "GV401"})
-"""Codes that say the cause themselves: only the change of backward that takes it back is looked for."""
+CHANGED = frozenset({"GV102", "GV103", "GV106", "GV401"})
+"""Codes that say what is wrong themselves: only the change of backward that makes it right is looked for."""
 
 
 def is_changed(finding: Finding) -> bool:

@@ -25,13 +25,15 @@ from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, Repairs
 from gradverify.verifier.diagnose.evidence import OfRanks, Point
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.compare import compare
 from gradverify.verifier.numerics.directional_derivative import Slope, slope_along
-from gradverify.verifier.numerics.jacobian import analytical_jacobian
+from gradverify.verifier.numerics.jacobian import analytical_jacobian, numerical_jacobian
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
 from gradverify.verifier.numerics.round_off import gradient_noise
-from gradverify.verifier.numerics.tolerance import is_known
-from gradverify.verifier.numerics.verdict import Judged
+from gradverify.verifier.numerics.sampling import Sampler
+from gradverify.verifier.numerics.tolerance import Tolerance, is_known
+from gradverify.verifier.numerics.verdict import Judged, NotJudged, centre_of
 from gradverify.verifier.ranks.placement import columns_of_ranks
 
 
@@ -48,7 +50,8 @@ def measured_point(sample: Sample, repairs: Repairs) -> Point | None:
     `repairs` is what is known of changes of the target's backward.
     """
     problem = sample.problem
-    judged = judged_jacobians(sample, problem)
+    found = judged_jacobians(sample, problem)
+    judged = _without_backward(sample) if isinstance(found, Raised) else found
     if not isinstance(judged, Judged):
         return None
     names = tuple(_output_name(sample, p) for p in problem.output_positions)
@@ -57,6 +60,19 @@ def measured_point(sample: Sample, repairs: Repairs) -> Point | None:
         own_backward=own_backward_of(sample, repairs),
         of_ranks=_of_ranks(sample),
     )
+
+
+def _without_backward(sample: Sample) -> Judged | None:
+    """Both Jacobians where backward raises, as if it returned None; None where they are not to be had."""
+    problem, settings = sample.problem, sample.subject.settings
+    centre = centre_of(problem)
+    if isinstance(centre, NotJudged):
+        return None
+    sampler = Sampler(problem, centre)
+    measured, inputs, outputs = numerical_jacobian(sampler), sampler.inputs, problem.outputs
+    tolerance = Tolerance(settings.rtol, settings.atol)
+    comparison = compare(torch.zeros_like(measured.value), measured, inputs, outputs, tolerance)
+    return Judged(comparison, measured, inputs, outputs)
 
 
 def _of_ranks(sample: Sample) -> OfRanks | None:
@@ -269,11 +285,11 @@ class FurtherPlace:
         u = signed_values(block.stop - block.start, KEY)
         before = self.own.pulled_back(output, u, self.own.own)
         gradient = None if before is None else self.own.pulled_back(output, u, backward)
-        if before is None or gradient is None:
+        if gradient is None:
             return before is not None
         names = self.own.problem.input_names
         return any(
-            (name in wrong or not torch.equal(gradient[part], before[part]))
+            (before is None or name in wrong or not torch.equal(gradient[part], before[part]))
             and self._differs(output, source, u, gradient)
             for source, (name, part) in enumerate(zip(names, self._parts, strict=True))
         )

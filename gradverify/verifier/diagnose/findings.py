@@ -22,7 +22,6 @@ from gradverify.verifier.diagnose.confirmation import (
     own_backward_of,
     repairs_of,
 )
-from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
 from gradverify.verifier.diagnose.edits.search import one_edit, out_of_place
 from gradverify.verifier.diagnose.evidence import Cause, InBackward, Options, Pair, in_words
 from gradverify.verifier.diagnose.ladder import diagnose, holds_at, together
@@ -134,10 +133,11 @@ def _changed(
             continue
         seen.add(place)
         if finding.code == WRITES_GRAD_OUTPUT:
-            own, points = _own_backward_at(measurements, visited, finding), 1
+            sample, points = _sample_at(measurements, visited, finding), 1
+            own = None if sample is None else own_backward_of(sample, repairs_of(measurements.kept))
             change = None if own is None else out_of_place(own)
         else:
-            pairs = _pairs(plan, measurements, visited, findings, finding)
+            pairs = _pairs_of_any(plan, measurements, visited, findings, finding)
             points = len(pairs)
             cause = one_edit(pairs) if pairs and all(pair.usable for pair in pairs) else None
             change = None if cause is None else cause.change
@@ -145,14 +145,25 @@ def _changed(
             yield replace(finding, changes=_changes(change, points))
 
 
-def _own_backward_at(
-    measurements: _Measurements, visited: Sequence[Place], finding: Finding
-) -> OwnBackward | None:
+def _pairs_of_any(
+    plan: TargetPlan,
+    measurements: _Measurements,
+    visited: Sequence[Place],
+    findings: Sequence[Finding],
+    finding: Finding,
+) -> list[Pair]:
+    """The points of a finding; of one that is of no input alone, those of the first input that is wrong."""
+    sample = _sample_at(measurements, visited, finding)
+    names = () if sample is None else sample.problem.input_names
+    asked = names if finding.input is None else (finding.input,)
+    found = (_pairs(plan, measurements, visited, findings, replace(finding, input=name)) for name in asked)
+    return next(filter(None, found), [])
+
+
+def _sample_at(measurements: _Measurements, visited: Sequence[Place], finding: Finding) -> Sample | None:
     place = next((p for p in visited if finding.case is not None and p.is_of(finding.case)), None)
     sample = None if place is None else measurements.kept.sample(place, measurements.build)
-    if not isinstance(sample, Sample):
-        return None
-    return own_backward_of(sample, repairs_of(measurements.kept))
+    return sample if isinstance(sample, Sample) else None
 
 
 def _changes(one: InBackward, points: int) -> tuple[SourceChange, ...]:

@@ -74,7 +74,10 @@ class OwnBackward:
         return self._graph is not None or self.start(self.own)
 
     def start(self, own: Backward) -> bool:
-        """Run forward afresh, and its backward once, as the class has it; False where that cannot be done."""
+        """Run forward afresh, and its backward once, as the class has it; False where that cannot be done.
+
+        A backward that raises, or whose gradients torch refuses, is held to the shapes of the inputs.
+        """
         made = self.problem.graph(self.problem.primals)
         if isinstance(made, Raised):
             return False
@@ -89,10 +92,16 @@ class OwnBackward:
 
         outputs = self.problem.outputs
         given = outputs.unflatten(torch.linspace(1.0, 2.0, outputs.size, dtype=torch.float64))
-        if self._run(noting, given) is None or len(returned) != 1:
+        ran = self._run(noting, given)
+        if len(returned) > 1:
             return False
-        self._shapes = _shapes_of(returned[0])
+        self._shapes = self._due() if ran is None else _shapes_of(returned[0])
         return True
+
+    def _due(self) -> list[tuple[int, ...] | None]:
+        """The shapes of the gradients that it should return, by position; None for what has none."""
+        arguments = self.problem.arguments
+        return [tuple(a.value.shape) if a.differentiable else None for a in arguments]
 
     def pulled_back(self, output: int, u: Tensor, backward: Backward) -> Tensor | None:
         """The gradient (N) of a flat grad_output of one output by another backward; None where it raises."""

@@ -589,7 +589,10 @@ def _lost_around(value: Tensor) -> Iterator[tuple[str, str]]:
 
 
 def _transposes(shape: tuple[int, ...]) -> Iterator[str]:
+    """Of the last two dimensions always: where sizes differ, it may be the shape that is wrong."""
     last = (len(shape) - 2, len(shape) - 1)
     for a, b in itertools.combinations(range(len(shape)), 2):
-        if shape[a] == shape[b]:
-            yield "e.mT" if (a, b) == last else f"e.transpose({a}, {b})"
+        if (a, b) == last:
+            yield "e.mT"
+        elif shape[a] == shape[b]:
+            yield f"e.transpose({a}, {b})"

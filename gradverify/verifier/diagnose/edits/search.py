@@ -223,10 +223,11 @@ def traced(
         return None
 
     def noting(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
-        found = made(ctx, *given)
-        with torch.no_grad():
-            run.known = known_in(source, forward, run.names(), ctx)
-        return found
+        try:
+            return made(ctx, *given)
+        finally:  # one that raises has some of its values
+            with torch.no_grad():
+                run.known = known_in(source, forward, run.names(), ctx)
 
     return run if start(noting) and not run.is_foreign else None
 
