@@ -101,11 +101,11 @@ def summary_of(reports: Sequence[TargetReport]) -> tuple[tuple[str, int], ...]:
     )  # fmt: skip
 
 
-def _telling(finding: Finding) -> tuple[int, bool, float, bool, bool, bool, int]:
+def _telling(finding: Finding) -> tuple[int, bool, float, bool, bool, bool, bool, int]:
     """The worst first; ordinary values before a declared range's ends and special points.
 
     A finding comes again with its cause, with more of a hint, or as one from which a backward can be derived,
-    once that is known: then that one is reported.
+    once that is known: then that one is reported. A change that makes it right comes before one that refuses.
     """
     special = finding.case is not None and finding.case.point is not Point.TYPICAL
     return (
@@ -114,6 +114,7 @@ def _telling(finding: Finding) -> tuple[int, bool, float, bool, bool, bool, int]
         -finding.badness,
         not finding.cause,
         not finding.changes,
+        any(change.refuses for change in finding.changes),
         not finding.derivable,
         -len(finding.hint),
     )

@@ -11,9 +11,14 @@ CHANGED = frozenset({"GV102", "GV103", "GV106", "GV401"})
 """Codes that say what is wrong themselves: only the change of backward that makes it right is looked for."""
 
 
+LOST_GRAPH = "detached"
+"""The cause of a second derivative of which something is a constant."""
+
+
 def is_changed(finding: Finding) -> bool:
     """Whether a change of backward is looked for, and no cause."""
-    return finding.severity is Severity.ERROR and finding.code in CHANGED and finding.case is not None
+    is_asked = finding.code in CHANGED or finding.cause == LOST_GRAPH
+    return finding.severity is Severity.ERROR and is_asked and finding.case is not None
 
 
 def is_diagnosed(finding: Finding) -> bool:

@@ -28,8 +28,10 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.compare import compare
 from gradverify.verifier.numerics.directional_derivative import Slope, slope_along
 from gradverify.verifier.numerics.jacobian import analytical_jacobian, numerical_jacobian
+from gradverify.verifier.numerics.large import judge_any_size
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
+from gradverify.verifier.numerics.proof import Certificate
 from gradverify.verifier.numerics.round_off import gradient_noise
 from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.tolerance import Tolerance, is_known
@@ -107,6 +109,16 @@ def measured_second_point(sample: Sample) -> Point | None:
         return None
     names = tuple(f"g_{name}" for name in problem.first_order.input_names)
     return replace(_point(sample, problem, judged, names), order=2)
+
+
+def is_right_in_second_order(sample: Sample) -> bool:
+    """Whether backward, as its class has it now, is right when it is differentiated itself."""
+    problem, settings = second_order_problem(sample), sample.subject.settings
+    tolerance = Tolerance(settings.rtol, settings.atol)
+    judged = judge_any_size(problem, tolerance, noise=gradient_noise(problem))
+    if isinstance(judged, Certificate):
+        return True
+    return isinstance(judged, Judged) and judged.comparison.is_settled
 
 
 def _point(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from gradverify.model import Case, Finding, Point, SourceChange, TargetKind, TargetPlan
 from gradverify.verifier.checks.composite import NoComposite, composite_of
@@ -17,12 +18,13 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.diagnose import DIAGNOSED, evidence, is_changed, is_diagnosed
 from gradverify.verifier.diagnose.confirmation import (
     further_places,
+    is_right_in_second_order,
     measured_point,
     measured_second_point,
     own_backward_of,
     repairs_of,
 )
-from gradverify.verifier.diagnose.edits.search import one_edit, out_of_place
+from gradverify.verifier.diagnose.edits.search import one_edit, out_of_place, recomputed_in
 from gradverify.verifier.diagnose.evidence import Cause, InBackward, Options, Pair, in_words
 from gradverify.verifier.diagnose.ladder import diagnose, holds_at, together
 from gradverify.verifier.numerics.tracing import is_straight, operations
@@ -31,6 +33,8 @@ __all__ = ["causes_of", "is_of_its_cause"]
 
 
 WRITES_GRAD_OUTPUT = "GV401"
+
+OF_SECOND_ORDER = frozenset({"GV201", "GV202"})
 
 NOT_MEANT = "looks-surrogate"
 """The cause after which no derivative is meant."""
@@ -132,7 +136,12 @@ def _changed(
         if place in seen:
             continue
         seen.add(place)
-        if finding.code == WRITES_GRAD_OUTPUT:
+        if finding.code in OF_SECOND_ORDER:
+            sample, points = _sample_at(measurements, visited, finding), 1
+            own = None if sample is None else own_backward_of(sample, repairs_of(measurements.kept))
+            is_right = None if sample is None else partial(is_right_in_second_order, sample)
+            change = None if own is None or is_right is None else recomputed_in(own, is_right)
+        elif finding.code == WRITES_GRAD_OUTPUT:
             sample, points = _sample_at(measurements, visited, finding), 1
             own = None if sample is None else own_backward_of(sample, repairs_of(measurements.kept))
             change = None if own is None else out_of_place(own)

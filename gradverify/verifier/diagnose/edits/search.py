@@ -24,7 +24,8 @@ from torch import Tensor
 from gradverify.model import LinePatch, shown_path
 from gradverify.verifier.diagnose.edits.out_of_place import CAUSE as IN_PLACE
 from gradverify.verifier.diagnose.edits.out_of_place import computed_out_of_place
-from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
+from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, instead
+from gradverify.verifier.diagnose.edits.recomputed import recomputed
 from gradverify.verifier.diagnose.edits.rewrites import (
     OF_TORCH,
     Known,
@@ -362,6 +363,38 @@ def _gives_the_same(own: OwnBackward, backward: Callable[..., Any]) -> bool:
         if expected is None or found is None or not torch.equal(expected, found):
             return False
     return bool(written) and not any(written)
+
+
+def recomputed_in(own: OwnBackward, is_right: Callable[[], bool]) -> InBackward | None:
+    """The change with which backward computes anew what forward keeps without its graph; None for none.
+
+    `is_right` tells whether the second derivative is, with the backward that the class has then.
+    """
+    source = own.source()
+    if source is None or not is_harmless(source.function, source.tree) or not own.is_started():
+        return None
+    parents = parents_of(source.whole)
+    for edit in recomputed(source, own.forward_source()):
+        with edit.slot.holding(edit.node):
+            backward = source.compiled()
+        if backward is None or not _gives_about_the_same(own, backward):
+            continue
+        with instead(own.function, own.name, backward):
+            if is_right():
+                return reported_change(edit, source, parents)
+    return None
+
+
+def _gives_about_the_same(own: OwnBackward, backward: Callable[..., Any]) -> bool:
+    """Whether it gives what the class's own gives, but for rounding."""
+    for output, block in enumerate(own.problem.outputs.blocks):
+        u = signed_values(block.stop - block.start, KEY)
+        expected, found = (own.pulled_back(output, u, one) for one in (own.own, backward))
+        if expected is None or found is None:
+            return False
+        if not bool(((expected - found).abs() <= AGREES * expected.abs().max()).all()):
+            return False
+    return True
 
 
 def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
