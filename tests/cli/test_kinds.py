@@ -17,6 +17,12 @@ EXPECTED = {
     "TransposeForgotten": ("GV102", "return g @ w.mT, x.t() @ g"),
     "TransposedGradient": ("GV103", "return g @ w.t(), (g.t() @ x).mT"),
     "Squeezed": ("GV102", "return 2 * x * g"),
+    "CutByAnAttribute": ("GV201", "d = g * (1 - torch.tanh(x * w)**2)"),
+    "CutByWhatIsSaved": ("GV202", "s = torch.sigmoid(x)"),
+    "CutTwice": (
+        "GV202",
+        "r = torch.rsqrt((x - x.mean(-1, keepdim=True)).square().mean(-1, keepdim=True) + ctx.eps)",
+    ),
     "MeanNotDivided": ("GV101", "d = 2 * (x - y) * g / x.numel()"),
     "SignFlipped": ("GV101", "return g / b, -(g * a / (b * b))"),
     "WrongDim": ("GV101", "return y * (g - (g * y).sum(-1, keepdim=True))"),

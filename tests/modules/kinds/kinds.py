@@ -229,3 +229,47 @@ class Squeezed(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return 2 * x * g.squeeze()
+
+
+class CutByAnAttribute(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        y = torch.tanh(x * w)
+        ctx.save_for_backward(x, w)
+        ctx.y = y.detach()
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        d = g * (1 - ctx.y**2)
+        return d * w, d * x
+
+
+class CutByWhatIsSaved(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        s = torch.sigmoid(x)
+        ctx.save_for_backward(x, w, s)
+        return s * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w, s = ctx.saved_tensors
+        return g * w * s * (1 - s), g * s
+
+
+class CutTwice(Function):
+    @staticmethod
+    def forward(ctx, x, eps: float = 1e-3):
+        centred = x - x.mean(-1, keepdim=True)
+        r = torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
+        normalized = centred * r
+        ctx.save_for_backward(x, normalized, r)
+        ctx.eps = eps
+        return normalized * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        x, n, r = ctx.saved_tensors
+        return r * (g - g.mean(-1, keepdim=True) - n * (g * n).mean(-1, keepdim=True)), None

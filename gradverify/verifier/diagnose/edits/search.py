@@ -92,7 +92,7 @@ def _patches(
 ) -> Iterator[LinePatch | None]:
     """What may say the change: lines above a statement that stays, or others for what holds the change."""
     node = edit.slot.node
-    if isinstance(edit.node, list) and edit.node[-1] is node and isinstance(node, ast.stmt):
+    if isinstance(edit.node, list) and edit.node[-1:] == [node] and isinstance(node, ast.stmt):
         here = lines[node.lineno - 1].rstrip("\r\n")
         above = [" " * _indent(here) + line for line in _printed(edit.node[:-1]).split("\n")]
         yield LinePatch("", node.lineno, (here,), (*above, here))
