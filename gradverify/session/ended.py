@@ -77,7 +77,7 @@ def _finding_of(planned: Planned, state: TargetState, error: WorkerError, reques
             return _finding("GV903", message, hint, state, error, _raised(STOPPED, frames))
         case WorkerTimedOutError(calls=calls, seconds=seconds):
             message = f"not done within {request.timeout:g} s: it was stopped {stopped}"
-            hint = enough_time(calls, seconds, request.timeout)
+            hint = f"{_progress(state)}{enough_time(calls, seconds, request.timeout)}"
             return _finding("GV902", message, hint, state, error, _raised(STOPPED, frames))
         case WorkerDeviceLostError():
             return _device_lost(state, error)
@@ -153,6 +153,14 @@ def _doing(state: TargetState, frames: tuple[Frame, ...]) -> str:
     if state.plan.source is InputSource.NONE:
         return f"{where}, while inputs for it were looked for" if method else "while inputs were looked for"
     return where
+
+
+def _progress(state: TargetState) -> str:
+    """How many cases are verified already; empty where none was begun, or what follows them was going on."""
+    done, count = len({c.case_id for c in state.verified}), len(state.plan.cases)
+    if not count or state.diagnosing or state.beyond is not None:
+        return ""
+    return f"{done} of {count} {'case' if count == 1 else 'cases'} verified. "
 
 
 def _finding(
