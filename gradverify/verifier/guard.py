@@ -62,12 +62,15 @@ _GONE = re.compile(r"^module '([\w.]+)' has no attribute '(\w+)'|deprecated .* a
 """What modules and torch say of what they once had."""
 
 
-def _of_another_version(error: RaisedError) -> str:
+def of_another_version(error: RaisedError) -> str:
+    """What is no part of a module here, with what that may mean; empty for every other error."""
     gone = _GONE.search(error.message) if error.type in {"AttributeError", "RuntimeError"} else None
     if gone is None:
         return ""
-    what = f"`{gone[1]}` has no `{gone[2]}` here" if gone[1] else "What it calls was removed from torch"
-    return f"{what}: it was written for another version, and no inputs help."
+    if not gone[1]:
+        return "What it calls was removed from torch, and no inputs help."
+    what = f"`{gone[1]}` has no `{gone[2]}` here"
+    return f"{what}: it is misspelt, or was written for another version, and no inputs help."
 
 
 def _not_installed(error: RaisedError) -> str:
@@ -84,9 +87,9 @@ def lacking(error: RaisedError, device: str = "cpu") -> str:
         return (
             f"Without a GPU, kernels run in Triton's interpreter, which does not support all of Triton. {gpu}"
         )
-    nowhere = _of_another_version(error) or _not_installed(error)
-    if nowhere:
-        return nowhere
+    absent = _not_installed(error)
+    if absent:
+        return absent
     here = bool(accelerators())
     if not here and any(words in error.message for words in WANTS_A_GPU):
         return f"It needs a GPU, and there is none here. {gpu}"

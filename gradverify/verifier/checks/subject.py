@@ -16,7 +16,7 @@ from gradverify.model import Case, CasePoint, Doubt, Finding, Point, RaisedError
 from gradverify.rules import Family, rule
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.collect.operators import Operator
-from gradverify.verifier.guard import lacking, needs_the_cpu
+from gradverify.verifier.guard import lacking, needs_the_cpu, of_another_version
 from gradverify.verifier.inputs.arguments import Argument, shown_inputs
 from gradverify.verifier.numerics.problem import CallProblem, Layout
 from gradverify.verifier.numerics.verdict import Judged
@@ -82,7 +82,7 @@ def forward_raised(
         hint = missing
     elif inferred:
         message = f"on inferred inputs {message}"
-        hint = "Write a spec that gives this Function valid inputs."
+        hint = of_another_version(error) or "Write a spec that gives this Function valid inputs."
     elif not all(t.numel() for t in tensors):
         code, message = "GV412", message.replace(":", " for an empty input:", 1)
         hint = "An empty batch is an ordinary input. If size 0 is not valid, leave it out of the spec."

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
-from gradverify.verifier.guard import lacking
+from gradverify.verifier.guard import lacking, of_another_version
 from gradverify.verifier.infer.chance import (
     begun_again,
     deepest,
@@ -171,7 +171,7 @@ class _Search:
         while (state := self._next()) is not None:
             result = attempt(self.caller, state)
             if isinstance(result, RaisedError):
-                missing = lacking(result, self.caller.device)
+                missing = of_another_version(result) or lacking(result, self.caller.device)
                 failed = Attempt(state.described(), on_one_line(result), missing)
                 self.attempts.setdefault(tuple(f.line for f in result.frames), (failed, state))
                 if missing and self.tries >= MOST_LACKING and self._always_lacks():
