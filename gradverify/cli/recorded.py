@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradverify.cli.screen import refuse_unwritable, tell, write_file
+from gradverify.cli.screen import refuse_unwritable, tell, write, write_file
 from gradverify.errors import UsageError
 from gradverify.model import shown_path
 from gradverify.report.words import plural
@@ -54,10 +55,15 @@ def tell_recording(recording: Recording, output: Path, command: Sequence[str]) -
     if not recording.functions:
         tell(_others_alone(recording, output, command) if recording.others else NOTHING_SEEN)
         return recording.program or ExitCode.NOTHING
-    with contextlib.suppress(OSError):  # writing says why
-        output.parent.mkdir(parents=True, exist_ok=True)
-    write_file(output, recording.text, "-o")
-    lines = [f"gradverify: {shown_path(output)} written: {plural(recording.written, 'entry', 'entries')}"]
+    if recording.written:
+        with contextlib.suppress(OSError):  # writing says why
+            output.parent.mkdir(parents=True, exist_ok=True)
+        write_file(output, recording.text, "-o")
+        said = f"written: {plural(recording.written, 'entry', 'entries')}"
+    else:  # a spec that names nothing is none
+        write(sys.stdout, recording.text)
+        said = "is not written: no entry holds without being completed. The draft is above."
+    lines = [f"gradverify: {shown_path(output)} {said}"]
     for function in recording.functions:
         calls = f"{plural(function.count, 'call')}, {plural(len(function.calls), 'signature')}"
         lines.append(f"  {shown_path(Path(function.file))}::{function.name}  {calls}")

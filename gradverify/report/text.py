@@ -278,6 +278,10 @@ _TELLING = (
 )
 """Codes whose findings come first, each before what it makes wrong: what raises or does not return, what
 another call or a write has spoiled, wrong values; shapes and dtypes beside wrong values at last."""
+
+SECOND_ORDER = "GV2"
+"""How codes begin that come last: whatever is wrong of first order comes before."""
+
 _CONTINUED = 4
 """Columns before the further lines of a heading."""
 
@@ -342,7 +346,8 @@ def _lines_of(found: Finding) -> list[LinePatch]:
 
 def _rank(found: Finding) -> tuple[int, int, float]:
     """Order findings by severity, then what explains others before what follows from it, then by size."""
-    place = _TELLING.index(found.code) if found.code in _TELLING else len(_TELLING)
+    last = len(_TELLING) + found.code.startswith(SECOND_ORDER)
+    place = _TELLING.index(found.code) if found.code in _TELLING else last
     return list(Severity).index(found.severity), place, -found.badness
 
 

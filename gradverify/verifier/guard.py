@@ -58,17 +58,24 @@ def needs_the_cpu(error: RaisedError, device: str) -> str:
     return "It runs on the CPU alone, as it is written. `devices: [cpu]` in a spec skips it elsewhere."
 
 
-_GONE = re.compile(r"^module '([\w.]+)' has no attribute '(\w+)'|deprecated .* and is now removed")
+_GONE = re.compile(
+    r"^module '([\w.]+)' has no attribute '(\w+)'|deprecated .* and is now removed|^`([\w.]+)` was removed in"
+)
 """What modules and torch say of what they once had."""
 
 
 def of_another_version(error: RaisedError) -> str:
-    """What is no part of a module here, with what that may mean; empty for every other error."""
+    """What an installed package no longer has, or never had; empty for every other error."""
     gone = _GONE.search(error.message) if error.type in {"AttributeError", "RuntimeError"} else None
     if gone is None:
         return ""
-    if not gone[1]:
+    if not gone[1] and not gone[3]:
         return "What it calls was removed from torch, and no inputs help."
+    if gone[3]:
+        return f"`{gone[3]}` was removed, and no inputs help."
+    file = getattr(sys.modules.get(gone[1].partition(".")[0]), "__file__", None) or ""
+    if "site-packages" not in file and "dist-packages" not in file:
+        return ""  # a module of the user's own, which may be half imported
     what = f"`{gone[1]}` has no `{gone[2]}` here"
     return f"{what}: it is misspelt, or was written for another version, and no inputs help."
 

@@ -62,6 +62,15 @@ LAYOUTS = {
             "tests/double.py": FUNCTION.format(imports="from pkg import twice"),
         },
     ),
+    "a package in a repository of its name": (
+        "pkg/pkg/inner/double.py",
+        {
+            "pkg/pkg/__init__.py": "",
+            "pkg/pkg/tools.py": TOOLS,
+            "pkg/pkg/inner/__init__.py": "",
+            "pkg/pkg/inner/double.py": FUNCTION.format(imports="from pkg.tools import twice"),
+        },
+    ),
     "relative imports in a folder without __init__.py": (
         "pkg/inner/double.py",
         {"pkg/tools.py": TOOLS, "pkg/inner/double.py": FUNCTION.format(imports="from ..tools import twice")},

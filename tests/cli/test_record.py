@@ -186,6 +186,22 @@ def test_tests_can_be_recorded(here):
     assert set(functions_of(here.folder / "tested.yaml")) == {"Scale"}
 
 
+def test_a_spec_without_an_entry_that_holds_is_shown_and_not_written(here):
+    (here.folder / "modules.py").write_text(
+        "import torch\n\n\nclass Doubled(torch.autograd.Function):\n    @staticmethod\n"
+        "    def forward(ctx, x, net):\n        return 2 * x\n\n    @staticmethod\n"
+        "    def backward(ctx, g):\n        return 2 * g, None\n"
+    )
+    (here.folder / "calls.py").write_text(
+        "import torch\nfrom modules import Doubled\n\nnets = torch.nn.ModuleList([torch.nn.Linear(2, 2)])\n"
+        "Doubled.apply(torch.randn(3, requires_grad=True), nets).sum().backward()\n"
+    )
+    ran = here("record", "-o", "nothing.yaml", "--", PYTHON, "calls.py")
+    assert "# Doubled:" in ran.out
+    assert "nothing.yaml is not written: no entry holds without being completed" in ran.err
+    assert not (here.folder / "nothing.yaml").exists()
+
+
 PACKAGE = """
 import torch
 class {name}(torch.autograd.Function):

@@ -151,8 +151,9 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
             own = slice(inputs.blocks[number_of].start, inputs.blocks[number_of].stop)
             function = cotangent_function([Mixture(v, g[own]) for v, g in mixtures], measured.value[:, own])
             name = problem.input_names[number_of]
-            if function == ONES or (same and gradient.any()):
+            if name in ignoring_grad_output(problem):
                 return _ignores(sample, name, is_sum=function == ONES)
+            function = None if function == ONES else function  # it is zero where grad_output is
             short = [d for d in COARSE if function is None and name in rounded_to(sample, analytical, d)]
             return _not_linear(
                 sample, name, (gradient[worst].item(), mixed[worst].item()), function, short[:1]
@@ -161,20 +162,20 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
 
 
 def ignoring_grad_output(problem: CallProblem) -> frozenset[str]:
-    """Names of the inputs whose gradient is not zero, and the same for two grad_outputs.
+    """Names of the inputs whose gradient is not zero, and the same for three grad_outputs, zeros among them.
 
     The Jacobian of a loss has one row, for a grad_output of one, which is all that such a backward is
     right for.
     """
     u = random_signs(problem.outputs.size, 0)
-    found = [problem.pull_back(problem.primals, problem.outputs.unflatten(v)) for v in (u, OTHER * u)]
+    found = [problem.pull_back(problem.primals, problem.outputs.unflatten(v)) for v in (u, OTHER * u, 0 * u)]
     gradients = [one.value for one in found if not isinstance(one, Raised)]
     if len(gradients) < len(found):
         return frozenset()
     return frozenset(
         name
-        for name, one, other in zip(problem.input_names, *gradients, strict=True)
-        if one is not None and other is not None and one.any() and torch.equal(one, other)
+        for name, one, *others in zip(problem.input_names, *gradients, strict=True)
+        if one is not None and one.any() and all(g is not None and torch.equal(one, g) for g in others)
     )
 
 

@@ -154,8 +154,8 @@ def _unpacked(function: type[Function]) -> Sequence[str]:
 def _calls(function: type[Function]) -> Iterator[str]:
     """Each call that cuts the graph, quoted with file and line: those of backward first."""
     for method in (own_backward(function), function.forward):
-        for tree, known in definitions_behind(method):
-            live = inspect.unwrap(method if tree is definition(method) else known[tree.name])
+        for place, (tree, known) in enumerate(definitions_behind(method)):
+            live = inspect.unwrap(method if place == 0 else known[tree.name])
             code = live.__code__
             for node in ast.walk(tree):
                 if _cuts(node):

@@ -231,7 +231,7 @@ def unsteady(finding: Finding) -> Finding:
 
 def doubted(finding: Finding, declared: str) -> Finding:
     """The finding that is not there at inputs of another kind, which a spec declares as `declared`."""
-    said = "but not at inputs of another kind, so these may not be valid"
+    said = f"but not with {declared}, so these may not be valid"
     return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", declare(declared))
 
 

@@ -93,13 +93,20 @@ def dotted_name(path: Path) -> tuple[str, Path]:
         parts.insert(0, folder.name)
         folder = folder.parent
     missing = _levels(path) - (len(path.parts) - len(folder.parts) - 1)
-    root = _above_namespace(folder, missing) if missing > 0 else _root_of_imports(folder, packages)
+    root = (
+        _above_namespace(folder, missing)
+        if missing > 0
+        else _root_of_imports(folder, packages, but=parts[0] if len(packages) > 1 else "")
+    )
     return ".".join([*folder.relative_to(root).parts, *parts]) or path.stem, root
 
 
-def _root_of_imports(folder: Path, files: Sequence[Path]) -> Path:
-    """The folder above packages without `__init__.py` that files import from; `folder` if there is none."""
-    named = {name for file in files for name in _imported_names(file)}
+def _root_of_imports(folder: Path, files: Sequence[Path], but: str) -> Path:
+    """The folder above packages without `__init__.py` that files import from; `folder` if there is none.
+
+    `but` is the package in `folder` that the files are in, which they mean where its repository has its name.
+    """
+    named = {name for file in files for name in _imported_names(file)} - {but}
     for here in _current_folders():
         if folder.is_relative_to(here):
             inside = folder.relative_to(here).parts

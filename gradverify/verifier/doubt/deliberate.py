@@ -8,10 +8,14 @@ the same for all; a rectified one is linear once that of the negative is taken o
 an absolute value, is taken for a mistake.
 
 What of inferred inputs was made up, and what says that a gradient is not meant to be the derivative.
+
+Exceptions that backward raises at inferred inputs: mistakes whatever the inputs, or what a guess makes.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -19,12 +23,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Doubt, Finding, tensors_of
+from gradverify.model import Doubt, Finding, RaisedError, tensors_of
+from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.result import NOT_REPEATED
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.neighbours import FLAT, JUMPS, changed, is_flat, with_values
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Tensors
+from gradverify.verifier.raised_errors import is_bound_nowhere
 
 Gradient = Callable[[Sequence[Tensor]], Tensor | None]
 """From grad_outputs to the gradient of one input; None where backward raises or gives none."""
@@ -344,3 +350,50 @@ def write_in_doubt(sample: Sample, finding: Finding) -> str:
     named = (a.name for a in sample.arguments if a.value is True and finding.code in WRITES)
     asking = next((name for name in named if "inplace" in name.replace("_", "").lower()), "")
     return f"`{asking}` = True, which asks for that," if asking else ""
+
+
+ACCIDENTS = frozenset(
+    {"NameError", "AttributeError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
+)
+"""Exceptions in backward that inferred inputs do not explain: forward accepted them. An index beyond the end
+is one of a size or a rank that was guessed."""
+
+_NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
+
+
+def hangs_on_no_guess(sample: Sample, error: RaisedError | None) -> bool:
+    """Whether backward raised what no inputs at all explain: a name bound nowhere, its own signature."""
+    if error is None or error.deliberate:
+        return False
+    return is_bound_nowhere(error) or (error.type == "TypeError" and _takes_another_count(sample))
+
+
+def _takes_another_count(sample: Sample) -> bool:
+    """Whether backward takes another number of grad_outputs than forward has outputs, whatever is passed.
+
+    Where forward takes a list, how long it is may decide how many outputs there are.
+    """
+    function = sample.subject.function_class
+    if function is None or any("[" in a.name or a.in_list for a in sample.arguments):
+        return False
+    try:
+        signature = inspect.signature(own_backward(function))
+    except (TypeError, ValueError):
+        return False
+    try:
+        signature.bind(None, *(None for _ in range(sample.outputs_returned)))
+    except TypeError:
+        return True
+    return False
+
+
+def is_accident(sample: Sample, finding: Finding) -> bool:
+    """Whether backward raised what no choice of inputs explains.
+
+    What is asked in vain of a tensor or a number may have been meant to be another kind of argument.
+    """
+    raised = finding.raised
+    if raised is None or raised.deliberate or raised.type not in ACCIDENTS:
+        return False
+    named = _NO_ATTRIBUTE.match(raised.message)
+    return named is None or named[1] not in {type(a.value).__name__ for a in sample.arguments}

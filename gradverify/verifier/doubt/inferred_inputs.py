@@ -2,8 +2,6 @@
 
 All of inferred inputs is a guess; of a spec, the values that it does not declare.
 
-Exceptions that backward raises at inferred inputs: mistakes whatever the inputs, or what a guess makes.
-
 Whether a gradient that is right says anything: a loop of no rounds has a backward of any kind.
 
 Why a guess may have made a mismatch: it is gone for another guess that forward accepts, or is meant.
@@ -17,15 +15,15 @@ entry twice.
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
-from gradverify.model import Doubt, Finding, Outcome, Point, RaisedError, Severity, TensorInput
+from torch import Tensor
+
+from gradverify.model import Doubt, Finding, Outcome, Point, Severity, TensorInput
 from gradverify.rules import Family
-from gradverify.verifier.checks.reading import Irregularity, own_backward
+from gradverify.verifier.checks.reading import Irregularity
 from gradverify.verifier.checks.result import NOT_REPEATED, CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
@@ -44,7 +42,9 @@ from gradverify.verifier.doubt.deliberate import (
     OF_THE_COUNT,
     OF_THE_DERIVATIVE,
     count_in_doubt,
+    hangs_on_no_guess,
     inventions_of,
+    is_accident,
     signs_of,
     size_in_doubt,
     write_in_doubt,
@@ -86,54 +86,6 @@ from gradverify.verifier.doubt.other_values import (
 )
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.probes import random_signs
-from gradverify.verifier.raised_errors import is_bound_nowhere
-
-ACCIDENTS = frozenset(
-    {"NameError", "AttributeError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
-)
-"""Exceptions in backward that inferred inputs do not explain: forward accepted them. An index beyond the end
-is one of a size or a rank that was guessed."""
-
-_NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
-
-
-def hangs_on_no_guess(sample: Sample, error: RaisedError | None) -> bool:
-    """Whether backward raised what no inputs at all explain: a name bound nowhere, its own signature."""
-    if error is None or error.deliberate:
-        return False
-    return is_bound_nowhere(error) or (error.type == "TypeError" and _takes_another_count(sample))
-
-
-def _takes_another_count(sample: Sample) -> bool:
-    """Whether backward takes another number of grad_outputs than forward has outputs, whatever is passed.
-
-    Where forward takes a list, how long it is may decide how many outputs there are.
-    """
-    function = sample.subject.function_class
-    if function is None or any("[" in a.name or a.in_list for a in sample.arguments):
-        return False
-    try:
-        signature = inspect.signature(own_backward(function))
-    except (TypeError, ValueError):
-        return False
-    try:
-        signature.bind(None, *(None for _ in range(sample.outputs_returned)))
-    except TypeError:
-        return True
-    return False
-
-
-def is_accident(sample: Sample, finding: Finding) -> bool:
-    """Whether backward raised what no choice of inputs explains.
-
-    What is asked in vain of a tensor or a number may have been meant to be another kind of argument.
-    """
-    raised = finding.raised
-    if raised is None or raised.deliberate or raised.type not in ACCIDENTS:
-        return False
-    named = _NO_ATTRIBUTE.match(raised.message)
-    return named is None or named[1] not in {type(a.value).__name__ for a in sample.arguments}
-
 
 NOTHING = "no output depends on any input, so that no gradient was seen"
 """What is said of a gradient that is zero, rightly, where something was invented."""
@@ -296,6 +248,15 @@ def _of_complex_gradients(sample: Sample) -> set[str]:
     }
 
 
+def _given_dtype(near: Neighbours, finding: Finding) -> Finding | None:
+    """A gradient in the one dtype that its author calls it with is of that of the input there."""
+    problem = near.sample.problem
+    if finding.code != OF_THE_DTYPE or finding.input not in problem.input_names:
+        return None
+    dtype = problem.primals[problem.input_names.index(finding.input)].dtype
+    return _if_guessed(finding, [f"that `{finding.input}` is {str(dtype).removeprefix('torch.')}"])
+
+
 def _returned_shapes(near: Neighbours, finding: Finding) -> Finding | None:
     summed = of_returned_ranks(near.sample) if finding.code in OF_SHAPES else {}
     right = summed and (finding.code == OF_A_SHAPE or right_at(near.sample, summed, finding.input))
@@ -378,9 +339,9 @@ def _refused(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _manifold(near: Neighbours, finding: Finding) -> Finding | None:
-    along = "" if finding.code.startswith(ON_NO_MANIFOLD) else near.once(right_along)
-    if not along and finding.code == OF_NO_VALUE:
-        along = near.once(right_at_definite)
+    along = ""
+    if not finding.code.startswith(ON_NO_MANIFOLD):
+        along = near.once(right_along) or near.once(right_at_definite)
     if finding.code == OF_GRAD_OUTPUT:
         along = near.once(linear_at_definite)
     return doubted(finding, along) if along else None
@@ -442,6 +403,7 @@ AT_DECLARED: tuple[Reason, ...] = (
     _outside_domain,
     _invented_values,
     _real_inputs,
+    _given_dtype,
     _returned_shapes,
     _iterations,
     _odd_sizes,
@@ -520,7 +482,7 @@ def guarded(
 
     kept = {f: _excused(near, result, reasons, is_certain, excuses) for f, result in results.items()}
     first, doubts = kept.get(Family.GRADCHECK), inventions_of(sample)
-    unseen = _unseen(sample, doubts) if first and first.outcome is Outcome.PASSED and doubts else None
+    unseen = _unseen(sample, doubts) if first and first.outcome is Outcome.PASSED else None
     if first and unseen:
         findings = (*first.findings, unseen)
         kept[Family.GRADCHECK] = replace(first, findings=findings, outcome=Outcome.INCONCLUSIVE)
@@ -566,12 +528,20 @@ def _excused(
 
 def _unseen(sample: Sample, doubts: Sequence[Doubt]) -> Finding | None:
     """What keeps a gradient that is right from saying anything: zeros, by what was made up."""
-    what = tuple(d.what for d in doubts)
-    if depends_on_nothing(sample):
+    what = tuple(d.what for d in doubts) or tuple(_constants_of(sample))
+    if what and depends_on_nothing(sample):
         return invented(sample.finding("GV109", NOTHING), what)
     hidden = hidden_inputs(sample, [d.name for d in doubts])
     message = HIDDEN.format(", ".join(f"`{name}`" for name in hidden))
     return invented(sample.finding("GV109", message, input=hidden[0]), what) if hidden else None
+
+
+def _constants_of(sample: Sample) -> Iterator[str]:
+    """Floating tensors that backward gives no gradient: an output may depend on these alone."""
+    for argument in sample.arguments:
+        value = argument.value
+        if isinstance(value, Tensor) and value.is_floating_point() and not argument.differentiable:
+            yield f"that `{argument.name}` is a constant (backward returns None for it)"
 
 
 def _mistake(finding: Finding) -> Mistake:

@@ -417,22 +417,27 @@ class _Manifold:
 
 
 def right_along(sample: Sample) -> str:
-    """The structure, as a spec declares it, along which the mismatch is not there; empty for none.
+    """The structure of some input, as a spec declares it, along which the mismatch is not there; or empty.
 
     Only those count that may be meant: unit rows unless forward normalises them, and backward knows; rows
     with the sum 1 if both are blind to how long rows are; symmetric matrices.
     """
-    kinds: list[_Manifold] = []
     wrong = _wrong_places(sample)
     blind = all(_is_blind_to_lengths(sample, place) for place in wrong)
-    if blind or not all(_takes_back(sample, place, _row_normalised) for place in wrong):
-        kinds.append(_UNIT_ROWS)
-    if blind:
-        kinds.append(_SIMPLEX)
-    if any(is_square(p) for p in sample.problem.primals):
-        kinds.append(_SYMMETRIC)
-    right = (k.declared for k in kinds if not _mismatch_along(sample, k.move, k.along))
-    return next(right, "")
+    unit = blind or not all(_takes_back(sample, place, _row_normalised) for place in wrong)
+    square = any(is_square(p) for p in sample.problem.primals)
+    kinds = ((_UNIT_ROWS, unit), (_SIMPLEX, blind), (_SYMMETRIC, square))
+    return next(filter(None, (_along(sample, kind) for kind, meant in kinds if meant)), "")
+
+
+def _along(sample: Sample, kind: _Manifold) -> str:
+    """The structure, if the mismatch is not there along it, of the one input that needs it, or of all."""
+    if _mismatch_along(sample, kind.move, kind.along):
+        return ""
+    pairs = zip(sample.problem.input_names, sample.problem.primals, strict=True)
+    names = [n for n, p in pairs if p.dim() and (kind.along is not _along_symmetric or is_square(p))]
+    alone = [[name] for name in names if not _mismatch_along(sample, kind.move, kind.along, {name})]
+    return f"{kind.declared} of {' and '.join(f'`{name}`' for name in (alone or [names])[0])}"
 
 
 def right_at_definite(sample: Sample) -> str:
@@ -442,7 +447,7 @@ def right_at_definite(sample: Sample) -> str:
     """
     if not any(is_square(p) and not p.is_complex() for p in sample.problem.primals):
         return ""
-    return "" if _mismatch_along(sample, _definite, _along_symmetric) else "`structure: spd`"
+    return _along(sample, _DEFINITE)
 
 
 def linear_at_definite(sample: Sample) -> str:
@@ -458,14 +463,8 @@ def linear_at_definite(sample: Sample) -> str:
     gradient = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
     if isinstance(gradient, Raised) or not sample.inputs.flatten(gradient.value).isfinite().all():
         return ""
-    there = replace(
-        sample,
-        arguments=moved,
-        problem=problem,
-        point=Point.TYPICAL,
-        draw=0,
-        subject=replace(sample.subject, is_first_of_options=True),
-    )
+    subject = replace(sample.subject, is_first_of_options=True)
+    there = replace(sample, arguments=moved, problem=problem, point=Point.TYPICAL, draw=0, subject=subject)
     return "" if wrong_with_structure(there) else "`structure: spd`"
 
 
@@ -525,8 +524,15 @@ def _is_blind_to_lengths(sample: Sample, place: int) -> bool:
     return all(a.shape == b.shape and torch.allclose(a, b, rtol=BLIND) for a, b in zip(*found, strict=True))
 
 
-def _mismatch_along(sample: Sample, move: Move, project: Projection) -> bool:
-    arguments = tuple(replace(a, value=move(a.value)) if a.differentiable else a for a in sample.arguments)
+def _mismatch_along(
+    sample: Sample, move: Move, project: Projection, only: Collection[str] | None = None
+) -> bool:
+    """Whether there is a mismatch along a manifold, of all inputs or of some `only`."""
+    names = {*sample.problem.input_names} if only is None else {*only}
+    arguments = tuple(
+        replace(a, value=move(a.value)) if a.differentiable and a.name in names else a
+        for a in sample.arguments
+    )
     problem = replace(sample.problem, arguments=arguments)
     judged = judge(problem, Tolerance(sample.subject.settings.rtol))
     if not isinstance(judged, Judged):
@@ -538,14 +544,16 @@ def _mismatch_along(sample: Sample, move: Move, project: Projection) -> bool:
     # All of a row with a wrong entry: what a projection sets against that entry may be too small to be wrong.
     wrong = comparison.wrong.any(dim=1, keepdim=True)
     difference = torch.where(wrong, comparison.analytical - comparison.numerical, 0.0)
-    for block, primal in zip(sample.inputs.blocks, problem.primals, strict=True):
+    pairs = zip(sample.inputs.blocks, problem.primals, strict=True)
+    for name, (block, primal) in zip(problem.input_names, pairs, strict=True):
         columns = slice(block.start, block.stop)
         point = torch.view_as_real(primal) if primal.is_complex() else primal
         allowed = (
             comparison.bound[:, columns].nan_to_num(0.0, 0.0, 0.0).amax() if block.stop > block.start else 0.0
         )
         for row in difference[:, columns]:
-            along = project(row.reshape(block.shape), point.cpu())
+            shaped = row.reshape(block.shape)
+            along = project(shaped, point.cpu()) if name in names else shaped
             if along.numel() and (along.abs() > allowed + 1e-9 * row.abs().max()).any():
                 return True
     return bool(nonfinite)
@@ -589,3 +597,4 @@ def _along_symmetric(difference: Tensor, x: Tensor) -> Tensor:
 _UNIT_ROWS = _Manifold("`structure: unit-norm`", _row_normalised, _along_sphere)
 _SIMPLEX = _Manifold("`structure: simplex`", _sharing_one, _along_simplex)
 _SYMMETRIC = _Manifold("`structure: symmetric`", _symmetrised, _along_symmetric)
+_DEFINITE = _Manifold("`structure: spd`", _definite, _along_symmetric)
