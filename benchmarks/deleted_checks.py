@@ -33,7 +33,7 @@ from gradverify.rules import RULES
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 VERDICTS = "tests/zoo/test_verdicts.py"
-WITH_OPTIONS = ("autocast-", "devices-", "ranks-", "triton-")
+WITH_OPTIONS = ("autocast-", "devices-", "guessed-", "ranks-", "triton-")
 """Modules of the zoo that its verdict tests leave to others."""
 
 CODE = re.compile(r"\bGV\d{3}\b")
@@ -93,7 +93,7 @@ verifier.variations | Varied() | repetition.overlapping_cases aliasing.same_tens
     retention.tensor_on_ctx writes.mutation other_devices.other_devices repetition.first_call
     repetition.interleaved repetition.kept_results repetition.repeated_backward repetition.repeated_runs
     leaves.requires_grad_subsets uninitialized.unwritten_memory
-verifier.variations | () | sweep.unrepeatable uninitialized.read_unwritten
+verifier.variations | () | sweep.unrepeatable sweep.written uninitialized.read_unwritten
 verifier.variations | CheckResult(outcome=Outcome.NOT_RUN) | sweep.on_other_devices
 verifier.variations | Answer("yes") | vmap.batched transforms.compiled forward_mode.forward_mode
     transforms.functional opcheck.registration
@@ -104,7 +104,8 @@ verifier.checks.precision | iter(given[:1]) | truth.places_of
 verifier.checks | CheckResult() | contract.contract contract.old_style reference.reference
     reference.surrogate_gradient
 verifier.checks | CheckResult(capability="yes") | second_order.second_order
-verifier.checks | None | contract._undefined_grads
+verifier.checks | None | contract._undefined_grads no_value.without_value
+verifier.diagnose.edits | None | search.out_of_place search.recomputed_in
 verifier.checks | [] | contract.carried_parameters
 verifier.checks | None | grad_output.nonlinearity structured_grad_outputs.wrong_with_structure
     first_order.refused_empty second_order.wrong_alone

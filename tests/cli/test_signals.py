@@ -10,9 +10,10 @@ import uuid
 from pathlib import Path
 
 import pytest
+from extent import extent
 from forked_command import plain_environment as environment
 
-SIGNALS = 20
+SIGNALS = extent(9, 20)
 SEED = 21
 
 EARLIEST = 0.2
