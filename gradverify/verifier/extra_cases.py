@@ -52,6 +52,7 @@ from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_o
 from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.undeclared import at_undeclared, at_unlisted
+from gradverify.verifier.checks.unreached import never_at_its_end
 from gradverify.verifier.checks.wording import invented
 from gradverify.verifier.doubt.inferred_inputs import AT_DECLARED, guarded, guarded_at_unlisted
 from gradverify.verifier.doubt.neighbours import Reason
@@ -293,6 +294,8 @@ OUT_OF_ORDER = "sizes that are larger than others in every listed case are not, 
 def extra_cases(asked: Verification) -> Iterator[Event]:
     """Ask what can add something once the listed cases are verified."""
     plan = asked.request.plan
+    if asked.is_verified and asked.request.inferred:
+        yield from asked.noted(_early_returns(asked), plan.cases[0])
     for case in (*plan.open_sized, *plan.degenerate):
         # Inferred inputs at which nothing was verified are no better where they are empty.
         if asked.is_verified if asked.request.inferred else asked.has_no_error:
@@ -308,6 +311,13 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
             evaluated = replace(asked, live=replace(asked.live, value=_evaluating(asked.live.value)))
             case = plan.cases[0]
             yield from evaluated.ask(case, _evaluation_mode, named=f"{case.id} in evaluation mode")
+
+
+def _early_returns(asked: Verification) -> Iterator[Event]:
+    """What is said where forward never comes to its end at inferred inputs."""
+    found = (asked.live.kept.sample(place, asked.build) for place in asked.visited)
+    early = never_at_its_end(sample for sample in found if isinstance(sample, Sample))
+    yield from asked.reported([] if early is None else [early])
 
 
 def _up_to_the_first_error(cases: Iterable[Iterator[Event]]) -> Iterator[Event]:

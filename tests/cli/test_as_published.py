@@ -60,6 +60,35 @@ class InFloat32(Function):
         return out
 
 
+class Wrapped(Function):
+    @staticmethod
+    def forward(ctx, x, magic: float = 1e9):
+        ctx.save_for_backward(x)
+        ctx.magic = magic
+        if not bool((x == magic).any()):
+            return x.clone()
+        return torch.where(x == magic, x.roll(1, 0) * 0.5 + x.roll(-1, 0) * 0.5, x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * (x != ctx.magic), None
+
+
+class Either(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        if x.sum() > 0:
+            return x.clone()
+        return -x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g if x.sum() > 0 else -g
+
+
 class OfBits(Function):
     @staticmethod
     def forward(ctx, x):
@@ -112,6 +141,12 @@ def test_outputs_that_depend_on_constants_alone_verify_nothing(checked):
     assert (checked["Passed"]["status"], checked["Scaled"]["status"]) == ("inconclusive", "passed")
     (message,) = messages(checked["Passed"], "GV109")
     assert "that `result` is a constant (backward returns None for it)" in message
+
+
+def test_a_forward_that_always_returns_early_is_not_verified(checked):
+    assert (checked["Wrapped"]["status"], checked["Either"]["status"]) == ("inconclusive", "passed")
+    (message,) = messages(checked["Wrapped"], "GV109")
+    assert message.startswith("at all inputs that were inferred forward returns before line ")
 
 
 def test_a_gradient_in_float32_may_be_meant_until_a_spec_says_float64(here, checked):
