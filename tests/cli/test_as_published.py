@@ -162,7 +162,7 @@ def test_a_gradient_in_float32_may_be_meant_until_a_spec_says_float64(here, chec
 
 
 def test_what_goes_by_where_grad_output_is_zero_is_not_said_to_ignore_it(checked):
-    said = "the result is the same for every grad_output"
+    said = "the gradient of `x` is the same for every grad_output"
     assert any(said in m for m in messages(checked["Ones"], "GV106"))
     assert messages(checked["OfBits"], "GV106") or messages(checked["OfBits"], "GV109")
     assert not any(said in f["message"] for f in checked["OfBits"]["findings"])

@@ -242,7 +242,7 @@ def _natural_slope(x: Tensor, measured: NumericalJacobian) -> Tensor:
 def _ignores(sample: Sample, name: str, *, is_sum: bool) -> Finding:
     found = sample.finding(
         "GV106",
-        "backward ignores grad_output: the result is the same for every grad_output"
+        f"backward ignores grad_output: the gradient of `{name}` is the same for every grad_output"
         + (", and equals the gradient of y.sum()" if is_sum else ""),
         hint="Multiply by grad_output: every returned gradient must be proportional to it.",
         input=name,

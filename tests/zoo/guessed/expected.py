@@ -80,7 +80,7 @@ EXPECTED |= {
         ("ChannelAffineTwice", {"GV101"}, ["`shift`"]),
         ("SemiDualForgets", {"GV101"}, ["`f`"]),
         ("QuadraticOnce", {"GV101"}, ["`x`"]),
-        ("HingesInFloat32", {"GV101", "GV104"}, ["`slopes`"]),
+        ("HingesInFloat32", {"GV101"}, ["`slopes`"]),
         ("DecayedLate", {"GV101"}, ["`a`"]),
         ("FirstGatesForwards", {"GV101"}, ["`x`"]),
         ("CellForgetsState", {"GV107"}, ["through output 1"]),
