@@ -44,6 +44,7 @@ from gradverify.model import (
 )
 from gradverify.rules import Family, rule
 from gradverify.verifier.case_state import CaseState
+from gradverify.verifier.checks.early_return import never_at_its_end
 from gradverify.verifier.checks.first_order import backward_raised, measured_first_order
 from gradverify.verifier.checks.precision.alone import judged_alone
 from gradverify.verifier.checks.precision.findings import wrong_natively
@@ -52,7 +53,6 @@ from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_o
 from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.undeclared import at_undeclared, at_unlisted
-from gradverify.verifier.checks.unreached import never_at_its_end
 from gradverify.verifier.checks.wording import invented
 from gradverify.verifier.doubt.inferred_inputs import AT_DECLARED, guarded, guarded_at_unlisted
 from gradverify.verifier.doubt.neighbours import Reason

@@ -43,7 +43,7 @@ from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.undeclared import at_undeclared
-from gradverify.verifier.diagnose import is_changed, is_diagnosed
+from gradverify.verifier.diagnose import is_diagnosed, wants_a_change
 from gradverify.verifier.doubt.deliberate import hangs_on_no_guess
 from gradverify.verifier.doubt.inferred_inputs import guarded, guarded_at_undeclared
 from gradverify.verifier.doubt.neighbours import Excuses
@@ -150,7 +150,7 @@ def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Even
     yield from extra_cases(asked)
     allowance = Allowance.after(guard.CALLS.made - before, request.settings.effort)
     live.kept.allowance = allowance
-    if any(is_diagnosed(f) or is_changed(f) for f in asked.findings):
+    if any(is_diagnosed(f) or wants_a_change(f) for f in asked.findings):
         from gradverify.verifier.diagnose.findings import causes_of  # noqa: PLC0415 - where one failed
 
         yield DiagnosisStarted()

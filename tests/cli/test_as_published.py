@@ -89,6 +89,33 @@ class Either(Function):
         return g if x.sum() > 0 else -g
 
 
+class ElseNever(Function):
+    @staticmethod
+    def forward(ctx, x):
+        if x.abs().max() < 1e8:
+            return x * 2
+        else:
+            return x * 3
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+class RareFirst(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        if x.is_cuda:
+            return torch.ops.nowhere.fast(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.exp()
+
+
 class OfBits(Function):
     @staticmethod
     def forward(ctx, x):
@@ -147,6 +174,7 @@ def test_a_forward_that_always_returns_early_is_not_verified(checked):
     assert (checked["Wrapped"]["status"], checked["Either"]["status"]) == ("inconclusive", "passed")
     (message,) = messages(checked["Wrapped"], "GV109")
     assert message.startswith("at all inputs that were inferred forward returns before line ")
+    assert (checked["ElseNever"]["status"], checked["RareFirst"]["status"]) == ("inconclusive", "passed")
 
 
 def test_a_gradient_in_float32_may_be_meant_until_a_spec_says_float64(here, checked):

@@ -19,6 +19,7 @@ EXPECTED = {
     "Squeezed": ("GV102", "return 2 * x * g"),
     "CutByAnAttribute": ("GV201", "d = g * (1 - torch.tanh(x * w)**2)"),
     "CutByWhatIsSaved": ("GV202", "s = torch.sigmoid(x)"),
+    "CutByMode": ("GV202", "s = torch.sigmoid(x)"),
     "CutTwice": (
         "GV202",
         "r = torch.rsqrt((x - x.mean(-1, keepdim=True)).square().mean(-1, keepdim=True) + ctx.eps)",
@@ -60,7 +61,7 @@ def test_the_fix_is_the_line_at_fault(checked, name):
     assert fix is not None
     added = [one[1:].strip() for one in fix["diff"].splitlines() if one[:1] == "+" and one[:3] != "+++"]
     assert line in added
-    assert fix["verified_at"] > 0
+    assert fix["verified_at"] > 1
 
 
 def test_what_a_write_spoils_comes_after_it(here):

@@ -15,7 +15,7 @@ LOST_GRAPH = "detached"
 """The cause of a second derivative of which something is a constant."""
 
 
-def is_changed(finding: Finding) -> bool:
+def wants_a_change(finding: Finding) -> bool:
     """Whether a change of backward is looked for, and no cause."""
     is_asked = finding.code in CHANGED or finding.cause == LOST_GRAPH
     return finding.severity is Severity.ERROR and is_asked and finding.case is not None

@@ -111,8 +111,12 @@ def measured_second_point(sample: Sample) -> Point | None:
     return replace(_point(sample, problem, judged, names), order=2)
 
 
-def is_right_in_second_order(sample: Sample) -> bool:
-    """Whether backward, as its class has it now, is right when it is differentiated itself."""
+def are_right_in_second_order(samples: Sequence[Sample]) -> bool:
+    """Whether backward, as its class has it now, is right at all of them when it is differentiated itself."""
+    return all(map(_is_right_in_second_order, samples))
+
+
+def _is_right_in_second_order(sample: Sample) -> bool:
     problem, settings = second_order_problem(sample), sample.subject.settings
     tolerance = Tolerance(settings.rtol, settings.atol)
     judged = judge_any_size(problem, tolerance, noise=gradient_noise(problem))

@@ -15,10 +15,10 @@ from gradverify.verifier.checks.composite import NoComposite, composite_of
 from gradverify.verifier.checks.kept import Build, Kept, Place
 from gradverify.verifier.checks.second_order_messages import FIRST_ORDER_ONLY
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.diagnose import DIAGNOSED, evidence, is_changed, is_diagnosed
+from gradverify.verifier.diagnose import DIAGNOSED, evidence, is_diagnosed, wants_a_change
 from gradverify.verifier.diagnose.confirmation import (
+    are_right_in_second_order,
     further_places,
-    is_right_in_second_order,
     measured_point,
     measured_second_point,
     own_backward_of,
@@ -131,20 +131,17 @@ def _changed(
 ) -> Iterator[Finding]:
     """Findings that say the cause themselves, each once, with the change that takes the mistake back."""
     seen: set[tuple[str, int | None, str | None]] = set()
-    for finding in sorted(filter(is_changed, findings), key=_telling):
+    for finding in sorted(filter(wants_a_change, findings), key=_telling):
         place = finding.code, finding.output, finding.input
         if place in seen:
             continue
         seen.add(place)
-        if finding.code in OF_SECOND_ORDER:
-            sample, points = _sample_at(measurements, visited, finding), 1
-            own = None if sample is None else own_backward_of(sample, repairs_of(measurements.kept))
-            is_right = None if sample is None else partial(is_right_in_second_order, sample)
-            change = None if own is None or is_right is None else recomputed_in(own, is_right)
-        elif finding.code == WRITES_GRAD_OUTPUT:
-            sample, points = _sample_at(measurements, visited, finding), 1
-            own = None if sample is None else own_backward_of(sample, repairs_of(measurements.kept))
-            change = None if own is None else out_of_place(own)
+        if finding.code in OF_SECOND_ORDER | {WRITES_GRAD_OUTPUT}:
+            samples = _samples_beside(measurements, visited, finding)
+            owns = [own_backward_of(sample, repairs_of(measurements.kept)) for sample in samples]
+            own, points = [one for one in owns if one is not None], len(samples)
+            is_right = partial(are_right_in_second_order, samples)
+            change = out_of_place(own) if finding.code == WRITES_GRAD_OUTPUT else recomputed_in(own, is_right)
         else:
             pairs = _pairs_of_any(plan, measurements, visited, findings, finding)
             points = len(pairs)
@@ -173,6 +170,21 @@ def _sample_at(measurements: _Measurements, visited: Sequence[Place], finding: F
     place = next((p for p in visited if finding.case is not None and p.is_of(finding.case)), None)
     sample = None if place is None else measurements.kept.sample(place, measurements.build)
     return sample if isinstance(sample, Sample) else None
+
+
+def _samples_beside(measurements: _Measurements, visited: Sequence[Place], finding: Finding) -> list[Sample]:
+    """The sample of a finding, and the first of every other case as far as the allowance goes."""
+    first = _sample_at(measurements, visited, finding)
+    places = [p for p in visited if p.point is Point.TYPICAL and p.draw == 0]
+    others = (measurements.kept.sample(place, measurements.build) for place in places)
+    found = [] if first is None else [first]
+    for sample in others:
+        calls = sum(map(_cost, found))
+        if isinstance(sample, Sample) and found and sample.case.id != found[0].case.id:
+            if not measurements.kept.allowance.covers(calls + _cost(sample)):
+                break
+            found.append(sample)
+    return found
 
 
 def _changes(one: InBackward, points: int) -> tuple[SourceChange, ...]:

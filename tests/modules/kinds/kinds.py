@@ -273,3 +273,19 @@ class CutTwice(Function):
     def backward(ctx, g):
         x, n, r = ctx.saved_tensors
         return r * (g - g.mean(-1, keepdim=True) - n * (g * n).mean(-1, keepdim=True)), None
+
+
+class CutByMode(Function):
+    @staticmethod
+    def forward(ctx, x, w, square: bool = False):
+        s = torch.sigmoid(x)
+        ctx.square = square
+        ctx.save_for_backward(x, w, s)
+        return s * w * w if square else s * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w, s = ctx.saved_tensors
+        if ctx.square:
+            return g * w * w * s * (1 - s), g * 2 * w * s, None
+        return g * w * s * (1 - s), g * s, None

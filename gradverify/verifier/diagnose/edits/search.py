@@ -326,22 +326,33 @@ def one_edit(pairs: Pairs) -> Cause | None:
     return _reported(*found[-1 if known is None else known])
 
 
-def out_of_place(own: OwnBackward) -> InBackward | None:
-    """The change with which backward leaves grad_output as it is, and gives what it gave; None for none.
+def out_of_place(owns: Sequence[OwnBackward]) -> InBackward | None:
+    """The change with which backward leaves grad_output as it is at several calls, and gives what it gave.
 
-    One that makes a wrong gradient right was found before.
+    None for none. One that makes a wrong gradient right was found before.
     """
-    known = next((one for one in own.repairs.found if one[0].cause == IN_PLACE), None)
+    known = next((one for own in owns for one in own.repairs.found if one[0].cause == IN_PLACE), None)
     if known is not None:
         return _reported(*known).change
-    source = own.source()
-    if source is None or not is_harmless(source.function, source.tree) or not own.is_started():
+    return _first_that_holds(owns, lambda source, _: computed_out_of_place(source), _gives_the_same)
+
+
+def _first_that_holds(
+    owns: Sequence[OwnBackward],
+    edits: Callable[[Source, Sequence[Source]], Iterator[Edit]],
+    holds: Callable[[OwnBackward, Callable[..., Any]], bool],
+) -> InBackward | None:
+    """The first edit of backward, made of its source and forward's, that holds at every call."""
+    source = owns[0].source() if owns else None
+    if source is None or not is_harmless(source.function, source.tree):
+        return None
+    if not all(own.is_started() for own in owns):
         return None
     parents = parents_of(source.whole)
-    for edit in computed_out_of_place(source):
+    for edit in edits(source, owns[0].forward_source()):
         with edit.slot.holding(edit.node):
             backward = source.compiled()
-        if backward is not None and _gives_the_same(own, backward):
+        if backward is not None and all(holds(own, backward) for own in owns):
             return reported_change(edit, source, parents)
     return None
 
@@ -365,24 +376,21 @@ def _gives_the_same(own: OwnBackward, backward: Callable[..., Any]) -> bool:
     return bool(written) and not any(written)
 
 
-def recomputed_in(own: OwnBackward, is_right: Callable[[], bool]) -> InBackward | None:
+def recomputed_in(owns: Sequence[OwnBackward], is_right: Callable[[], bool]) -> InBackward | None:
     """The change with which backward computes anew what forward keeps without its graph; None for none.
 
     `is_right` tells whether the second derivative is, with the backward that the class has then.
     """
-    source = own.source()
-    if source is None or not is_harmless(source.function, source.tree) or not own.is_started():
-        return None
-    parents = parents_of(source.whole)
-    for edit in recomputed(source, own.forward_source()):
-        with edit.slot.holding(edit.node):
-            backward = source.compiled()
-        if backward is None or not _gives_about_the_same(own, backward):
-            continue
+
+    def holds(own: OwnBackward, backward: Callable[..., Any]) -> bool:
+        if not _gives_about_the_same(own, backward):
+            return False
+        if own is not owns[-1]:
+            return True
         with instead(own.function, own.name, backward):
-            if is_right():
-                return reported_change(edit, source, parents)
-    return None
+            return is_right()
+
+    return _first_that_holds(owns, recomputed, holds)
 
 
 def _gives_about_the_same(own: OwnBackward, backward: Callable[..., Any]) -> bool:

@@ -35,13 +35,12 @@ def never_at_its_end(samples: Iterable[Sample]) -> Finding | None:
 
 
 def _last_return(forward: Any, code: CodeType) -> range | None:  # noqa: ANN401 - the user's
-    """The lines of the `return` at the end of a function that has others before it; None for any other."""
+    """The lines of the last `return` of a function that has others before it; None for any other."""
     tree = definition(forward)
-    if tree is None or not isinstance(tree.body[-1], ast.Return):
+    returns = [node for node in _own(tree) if isinstance(node, ast.Return)] if tree is not None else []
+    if len(returns) < 2:
         return None
-    last, start = tree.body[-1], code.co_firstlineno - 1
-    if not any(isinstance(node, ast.Return) and node is not last for node in _own(tree)):
-        return None
+    last, start = max(returns, key=lambda node: node.lineno), code.co_firstlineno - 1
     return range(start + last.lineno, start + (last.end_lineno or last.lineno) + 1)
 
 
