@@ -2,9 +2,10 @@
 
 How a write is seen is told in `numerics/snapshots.py`.
 
-Whether a write was asked for: at another value of an option of the call it is not there.
-
-Options are what a call is given beside tensors: True and False, and the values that the spec lists.
+Whether a write was asked for: an option of the call decides where backward writes, and nothing else. At
+another value of it forward returns the same and grad_output is left alone. Options are what a call is given
+beside tensors: one that is True, which asks for the write where False does not, or one whose values the spec
+lists.
 """
 
 from __future__ import annotations
@@ -37,9 +38,7 @@ def asked_by(base: Verified) -> str:
 
 def _leaves_grad_output(base: Verified, arguments: Sequence[Argument]) -> bool:
     call = called(base.sample, arguments)
-    if isinstance(call, Raised) or [o.shape for o in call.value.outputs] != [
-        o.shape for o in base.grad_outputs()
-    ]:
+    if isinstance(call, Raised) or base.forward_difference(call.value.outputs) is not None:
         return False
     given = [Snapshot.of(t) for t in base.grad_outputs()]
     result = backward(base.sample, call.value, [one.tensor for one in given])
@@ -52,7 +51,8 @@ def _otherwise(sample: Sample) -> Iterator[tuple[str, Any, Any, Sequence[Argumen
     for place, argument in enumerate(arguments):
         value = argument.value
         listed = sample.subject.options.get(argument.name, ())
-        others = (not value,) if type(value) is bool else tuple(v for v in listed if v != value)
+        asked_not = (False,) if value is True else ()
+        others = asked_not if type(value) is bool else tuple(v for v in listed if v != value)
         for other in others:
             changed = replace(argument, value=other)
             yield argument.name, value, other, (*arguments[:place], changed, *arguments[place + 1 :])

@@ -11,6 +11,8 @@ WRONG = {
     "SpoilsAndScales": {"errors": {"GV101"}, "may": {"GV403"}},
     "Returned": {"errors": {"GV408"}},
     "SameResult": {"errors": {"GV408"}},
+    "CopiesWhereAsked": {"errors": {"GV401"}, "may": {"GV804"}},
+    "ScalesWhereAsked": {"errors": {"GV401"}, "may": {"GV804"}},
 }
 
 LINT = {"GV804"}

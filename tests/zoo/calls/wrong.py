@@ -153,3 +153,34 @@ def tanh(x, mode):
 
 def times_exp(x, w):
     return x * w.exp()
+
+
+class CopiesWhereAsked(Function):
+    """Works on a copy with a flag, and writes into grad_output without it."""
+
+    @staticmethod
+    def forward(ctx, x, keep):
+        ctx.save_for_backward(x)
+        ctx.keep = keep
+        return x.tanh()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        g = g.clone() if ctx.keep else g
+        return g.mul_(1 - x.tanh() ** 2), None
+
+
+class ScalesWhereAsked(Function):
+    """The scale of a flag is applied in place."""
+
+    @staticmethod
+    def forward(ctx, x, double):
+        ctx.double = double
+        return x * 2 if double else x * 1
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        return g.mul_(2) if ctx.double else g.clone(), None
