@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -179,7 +180,8 @@ def row_of(entry: Entry, finding: Finding, style: TextStyle) -> Row:
     """Put one entry into figures."""
     actual, expected = figures(entry.actual, entry.expected)
     sign = "±" if style.unicode else "+-"
-    bound = f"{sign} {small(entry.error_bound)}" if entry.error_bound else ""
+    is_known = bool(entry.error_bound) and math.isfinite(entry.error_bound)
+    bound = f"{sign} {small(entry.error_bound)}" if is_known else ""
     difference = number(abs(entry.actual - entry.expected))
     return Row(_name(entry, finding), actual, expected, bound, difference)
 

@@ -70,6 +70,7 @@ from gradverify.verifier.doubt.other_sizes import (
     at_equal_sizes,
     at_even_sizes,
     at_other_shapes,
+    at_structured_shapes,
     names_of_other_shapes,
     odd_sizes_alone,
     of_returned_ranks,
@@ -78,12 +79,10 @@ from gradverify.verifier.doubt.other_sizes import (
 from gradverify.verifier.doubt.other_values import (
     MEASURED,
     at_other_numbers,
-    linear_at_definite,
-    right_along,
-    right_at_definite,
     right_for_some,
     whatever_invented,
 )
+from gradverify.verifier.doubt.structures import linear_at_definite, right_along, right_at_definite
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.probes import random_signs
 
@@ -347,6 +346,11 @@ def _manifold(near: Neighbours, finding: Finding) -> Finding | None:
     return doubted(finding, along) if along else None
 
 
+def _structured_shapes(near: Neighbours, finding: Finding) -> Finding | None:
+    """Both were guessed: a shape, and that any matrix of it is valid."""
+    return _if_guessed(finding, [near.once(at_structured_shapes)] if finding.code in OF_SHAPES else ())
+
+
 def _unsteady(near: Neighbours, finding: Finding) -> Finding | None:
     steady = finding.code not in OF_A_SLOPE or is_steady(near, finding.input)
     return None if steady else unsteady(finding)
@@ -412,6 +416,7 @@ AT_DECLARED: tuple[Reason, ...] = (
     _minus_signs,
     _refused,
     _manifold,
+    _structured_shapes,
     _unsteady,
     _constants,
     _padding,

@@ -29,7 +29,8 @@ from gradverify.source import called_name, definitions_behind
 from gradverify.verifier.checks.reading import Irregularity, own_backward
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.neighbours import mismatched
+from gradverify.verifier.doubt.neighbours import is_square, mismatched
+from gradverify.verifier.doubt.structures import right_along, right_at_definite
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 
@@ -191,6 +192,29 @@ def _first_right(taken: Iterator[tuple[Shapes, Sample]], most: int) -> tuple[str
     """Names of the inputs that the first shapes change at which backward is right; empty for none."""
     right = (tuple(shapes) for shapes, other in islice(taken, most) if mismatched(other) is False)
     return next(right, ())
+
+
+def at_structured_shapes(sample: Sample) -> str:
+    """What was guessed, in words, where backward is right for structured matrices of other shapes alone.
+
+    Of square ones where they need not be square, or beside a single column where rows of them were guessed.
+    """
+    if sample.inputs.size * sample.problem.outputs.size > MOST_ENTRIES or sample.case.hook:
+        return ""
+    for shapes, other in islice(_taken(sample, (*_agreeing(sample), *_columns(sample))), MOST_FEWER):
+        if any(map(is_square, other.problem.primals)):
+            structure = right_along(other) or right_at_definite(other)
+            if structure:
+                names = " and ".join(f"`{name}`" for name in shapes)
+                return f"the shape of {names}, and that matrices have no structure ({structure})"
+    return ""
+
+
+def _columns(sample: Sample) -> Iterator[Shapes]:
+    """One column for an input of several."""
+    for one in _differentiated(sample):
+        if len(one.shape) > 1 and one.shape[-1] > 1:
+            yield {one.name: (*one.shape[:-1], 1)}
 
 
 def _taken(sample: Sample, several: Iterable[Shapes]) -> Iterator[tuple[Shapes, Sample]]:

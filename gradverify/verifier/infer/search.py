@@ -146,6 +146,8 @@ class _Search:
     """Forward accepts it and backward does not, but it cuts a tensor into unequal parts."""
     by_chance: Solution | None = None
     """Both accept it, and it hides mistakes."""
+    plainest: State | None = None
+    """The first such: what has far more dimensions is broadcast, and takes long."""
     pushed: int = 0
 
     def push(self, states: Iterable[State | Waiting]) -> None:
@@ -207,14 +209,20 @@ class _Search:
         if not uneven and not summed and not is_by_chance(found.state):
             return is_deep
         if before is None:
+            self.plainest = found.state
             self.most = min(self.most, self.tries + MORE_IF_CHANCE)
             self.push(begun_again(found.state))
             # What has a dimension too many is broadcast, and a gradient summed that was not meant to be.
             self.push(replace(lower, cost=found.state.cost) for lower in lower_ranks(found.state) if summed)
         more = not uneven and is_deep and found.ran.jacobian <= MOST_TELLING
-        if before is None or (more and _tells_more(found, before)):
+        if before is None or (more and _tells_more(found, before) and self._is_nearly_as_plain(found)):
             self.by_chance = found
         return False
+
+    def _is_nearly_as_plain(self, found: Solution) -> bool:
+        """Whether no input has more than one dimension, of a batch, beyond those of the first."""
+        first = self.plainest.arguments if self.plainest is not None else ()
+        return all(len(a.dims) <= len(b.dims) + 1 for a, b in zip(found.state.arguments, first, strict=False))
 
     def _accepted_in_part(self, tried: Solution, *, uneven: bool) -> None:
         """Take in inputs that did not go all the way, and go on from them."""

@@ -1,0 +1,14 @@
+"""What a verifier must answer here; the form of a row is that of ../general/expected.py."""
+
+RIGHT = ["RootOfSpectrum", "LowerSolve", "LogDetOfFactor", "RotatedBack", "ConvergedRoot", "Heading"]
+
+WRONG = ["Lower", "Trace", "SquaredTrace", "ProductOfDiagonal"]
+
+EXPECTED = {
+    ("bare", name, "without spec"): {"status": "inconclusive", "warnings": {"GV109"}, "may": {"GV410"}}
+    for name in RIGHT
+}
+EXPECTED |= {
+    ("bare", name, "without spec"): {"status": "failed", "errors": {"GV101"}, "may": {"GV103", "GV109"}}
+    for name in WRONG
+}
