@@ -305,7 +305,7 @@ def is_steady(near: Neighbours, name: str | None) -> bool:
     Those of the gradient of one input, by its name: chaos in another one excuses nothing. True where nothing
     could be measured there: then nothing speaks against the mismatch.
     """
-    base = _of_input(near, near.once(_compared), name)
+    base = _of_input(near, near.once(compared), name)
     if base is None or not base.wrong.any():
         return True
     found: list[_Measured] = []
@@ -338,15 +338,15 @@ def _is_as_steep(base: _Measured, after: _Measured) -> Tensor:
     return (after.derivative[base.wrong] - base.derivative[base.wrong]).abs() <= AS_STEEP * scale
 
 
-def _compared(sample: Sample) -> Comparison | None:
-    """None where nothing could be measured."""
+def compared(sample: Sample) -> Comparison | None:
+    """Both Jacobians of a sample; None where nothing could be measured."""
     judged = sample.judged.get(1) or judge(sample.problem, Tolerance(sample.subject.settings.rtol))
     return judged.comparison if isinstance(judged, Judged) else None
 
 
 def _compared_aside(sample: Sample, number: int) -> Comparison | None:
     """The same at one of the neighbours."""
-    return _compared(next(islice(_neighbours(sample), number, None)))
+    return compared(next(islice(_neighbours(sample), number, None)))
 
 
 def _of_input(near: Neighbours, comparison: Comparison | None, name: str | None) -> _Measured | None:

@@ -9,7 +9,7 @@ nothing is measured again. If backward does not, forward normalises only what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,7 +19,7 @@ from gradverify.model import Point
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.structured_grad_outputs import wrong_with_structure
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.neighbours import is_square, one_like
+from gradverify.verifier.doubt.neighbours import compared, is_square, one_like
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.tolerance import Tolerance
@@ -84,9 +84,10 @@ def _along(sample: Sample, kind: _Manifold, only: Collection[str] | None = None)
     pairs = zip(sample.problem.input_names, sample.problem.primals, strict=True)
     names = [n for n, p in pairs if p.dim() and (not kind.of_squares or is_square(p))]
     names = [n for n in names if only is None or n in only]
-    if _mismatch_along(sample, kind, names):
+    shares = _shares(sample)
+    if _mismatch_along(sample, kind, names, shares):
         return ""
-    alone = [[name] for name in names if not _mismatch_along(sample, kind, [name])]
+    alone = [[name] for name in names if not _mismatch_along(sample, kind, [name], shares)]
     return f"{kind.declared} of {' and '.join(f'`{name}`' for name in (alone or [names])[0])}"
 
 
@@ -139,13 +140,25 @@ def linear_at_definite(sample: Sample) -> str:
 
 def _wrong_places(sample: Sample) -> list[int]:
     """Places of the inputs whose gradient is wrong; all where that is not known."""
-    problem = sample.problem
-    judged = judge(problem, Tolerance(sample.subject.settings.rtol))
-    every = list(range(len(problem.primals)))
-    if not isinstance(judged, Judged):
-        return every
-    wrong = judged.comparison.wrong | judged.comparison.nonfinite
-    return [k for k, b in enumerate(judged.inputs.blocks) if wrong[:, b.start : b.stop].any()] or every
+    names = sample.problem.input_names
+    return [names.index(name) for name in _shares(sample)] or list(range(len(names)))
+
+
+def _shares(sample: Sample) -> dict[str, float]:
+    """Inputs whose gradient is wrong, with the largest difference as a share of the largest derivative."""
+    comparison = compared(sample)
+    if comparison is None:
+        return {}
+    wrong = comparison.wrong | comparison.nonfinite
+    difference = (comparison.analytical - comparison.numerical).abs().nan_to_num(0.0, 0.0, 0.0)
+    found = {}
+    for name, block in zip(sample.problem.input_names, sample.inputs.blocks, strict=True):
+        columns = slice(block.start, block.stop)
+        if wrong[:, columns].any():
+            largest = comparison.numerical[:, columns].abs().nan_to_num(0.0, 0.0, 0.0).max().item()
+            share = difference[:, columns].max().item() / largest if largest else 1.0
+            found[name] = min(share, 1.0) or 1.0
+    return found
 
 
 def _takes_back(sample: Sample, place: int, move: Move) -> bool:
@@ -193,8 +206,13 @@ def _is_blind_to_lengths(sample: Sample, place: int) -> bool:
     return all(a.shape == b.shape and torch.allclose(a, b, rtol=BLIND) for a, b in zip(*found, strict=True))
 
 
-def _mismatch_along(sample: Sample, kind: _Manifold, names: Collection[str]) -> bool:
-    """Whether there is a mismatch where some inputs are on a manifold, and move along it."""
+def _mismatch_along(
+    sample: Sample, kind: _Manifold, names: Collection[str], shares: Mapping[str, float]
+) -> bool:
+    """Whether there is a mismatch where some inputs are on a manifold, and move along it.
+
+    Or one would hide: where a gradient all but vanishes, a mistake of the same share of it is not seen.
+    """
     arguments = tuple(
         replace(a, value=kind.move(a.value)) if a.differentiable and a.name in names else a
         for a in sample.arguments
@@ -220,6 +238,9 @@ def _mismatch_along(sample: Sample, kind: _Manifold, names: Collection[str]) -> 
         allowed = (
             comparison.bound[:, columns].nan_to_num(0.0, 0.0, 0.0).amax() if block.stop > block.start else 0.0
         )
+        steepest = comparison.numerical[:, columns].abs().nan_to_num(0.0, 0.0, 0.0)
+        if name in shares and not bool((shares[name] * steepest > allowed).any()):
+            return True
         for row in difference[:, columns]:
             shaped = row.reshape(block.shape)
             along = kind.along(shaped, point.cpu()) if name in names else shaped
