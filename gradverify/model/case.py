@@ -177,6 +177,18 @@ LARGE_VALUES, MIRRORED, SMALL_VALUES = range(3)
 ZEROS, ZERO_ROWS = range(2)
 """Kinds of undeclared special draws."""
 
+SMALL_DECLARED = 100
+"""The wide draw of small magnitudes inside a declared range; the ones after it are of its decades in turn."""
+
+MOST_DECADES = 3
+"""Wide draws of the decades of a declared range: of few entries each has room for few."""
+
+FEW_DECADES = 1e-2
+"""Ratio of the smallest magnitude of a range to a typical one from which on typical draws miss decades."""
+
+MODERATE = 2.0
+"""Typical values stay within ±2 where their domain and range allow it."""
+
 
 def points_of(case: Case, effort: Effort = Effort.NORMAL) -> tuple[tuple[Point, int], ...]:
     """Which (point, draw) pairs a case is verified at: what is declared first.
@@ -192,15 +204,37 @@ def points_of(case: Case, effort: Effort = Effort.NORMAL) -> tuple[tuple[Point, 
 
 def is_declared(point: Point, draw: int) -> bool:
     """Whether the values of a draw are what the spec says is valid, or moderate ones."""
-    return point in {Point.TYPICAL, Point.PLAIN} or draw == 0
+    return point in {Point.TYPICAL, Point.PLAIN} or draw == 0 or draw >= SMALL_DECLARED
 
 
 def _declared_points(drawn: list[TensorInput]) -> Iterator[tuple[Point, int]]:
     floating = [t for t in drawn if is_floating(t)]
-    if any(t.range is not None and not t.structure for t in floating):
+    ranged = [t for t in floating if t.range is not None and not t.structure and _count(t)]
+    if ranged:
         yield Point.WIDE, 0
+    if any(holds_small_values(t) for t in ranged):
+        yield Point.WIDE, SMALL_DECLARED
+    for number in range(max(map(draws_of_decades, ranged), default=0)):
+        yield Point.WIDE, SMALL_DECLARED + 1 + number
     if any(t.ties for t in floating) or any(t.special for t in drawn):
         yield Point.SPECIAL, 0
+
+
+def holds_small_values(spec: TensorInput) -> bool:
+    """Whether a declared range holds numbers of several small magnitudes."""
+    low, high = spec.range or (0.0, 0.0)
+    nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+    return low < high and nearest <= FEW_DECADES * MODERATE
+
+
+def draws_of_decades(spec: TensorInput) -> int:
+    """How many further draws it takes until each decade of a declared range, on both sides, has an entry.
+
+    At the first one half of the entries are spread over them.
+    """
+    low, high = spec.range or (0.0, 0.0)
+    decades = sum(math.ceil(math.log10(end / MODERATE)) for end in (-low, high) if end > MODERATE)
+    return min(MOST_DECADES, math.ceil(decades / _count(spec))) if decades > _count(spec) // 2 else 0
 
 
 def _undeclared_points(drawn: list[TensorInput], rounds: int) -> Iterator[tuple[Point, int]]:

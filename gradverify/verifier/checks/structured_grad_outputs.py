@@ -210,7 +210,8 @@ def _blocks(outputs: Layout, make: Callable[[tuple[int, ...]], Tensor]) -> Tenso
 
 
 def _mean(shape: tuple[int, ...]) -> Tensor:
-    return torch.full(shape, 2.0 ** -max(1, round(math.log2(math.prod(shape)))))
+    """Of a single entry a half: one is among the others."""
+    return torch.full(shape, 1.0 / max(2, math.prod(shape)), dtype=torch.float64)
 
 
 def _balanced(shape: tuple[int, ...], generator: torch.Generator, *, along: str) -> Tensor:
@@ -346,7 +347,9 @@ def _bits(sample: Sample, u: Tensor, gradient: Tensor, inside: torch.dtype | Non
 def _confirmed(sample: Sample, asked: Combination) -> Finding | None:
     """The finding, if a forward for each gradient shows the same beyond what rounding is measured to move.
 
-    One forward for all would show as well what one backward leaves in the graph for the next.
+    One forward for all would show as well what one backward leaves in the graph for the next. Rounding is
+    measured for the parts alone: what moves the gradient where ones are moved by their last bit is no
+    rounding, but the path that is looked for.
     """
     outputs = sample.problem.outputs
     found = [_gradient(sample, given) for given in asked.asked]
@@ -354,8 +357,8 @@ def _confirmed(sample: Sample, asked: Combination) -> Finding | None:
     if len(gradients) < len(found) or not all(g.isfinite().all() for g in gradients[1:]):
         return None
     noise = torch.zeros_like(gradients[0])
-    for factor, given, gradient in zip((1.0, *asked.factors), asked.asked, gradients, strict=True):
-        own = gradient_noise(VjpProblem(sample.problem, outputs.unflatten(given)))
+    for factor, part, gradient in zip(asked.factors, asked.parts, gradients[1:], strict=True):
+        own = gradient_noise(VjpProblem(sample.problem, outputs.unflatten(part())))
         size = gradient.abs().nan_to_num(0.0, 0.0, 0.0).max()
         noise += abs(factor) * (SAFETY * own).clamp_max(KNOWN * size.item())
     wrong = _is_off(asked, gradients, roundings(sample), noise)

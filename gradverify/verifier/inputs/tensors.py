@@ -31,6 +31,7 @@ from gradverify.model.case import (
     FEWEST_STRATA,
     KEEP_AWAY,
     MIRRORED,
+    MODERATE,
     SMALL_VALUES,
     ZEROS,
     allows_zero,
@@ -39,7 +40,7 @@ from gradverify.model.case import (
     is_signed,
 )
 from gradverify.verifier.inputs.values import (
-    MODERATE,
+    SMALL,
     draw_booleans,
     draw_integers,
     draw_plain,
@@ -55,9 +56,6 @@ LARGE = (1.0, 100.0)
 
 FAR = (100.0, 1e4)
 """Magnitudes in the second round, which a thorough run makes: the squares of these, too, are thresholds."""
-
-SMALL = (1e-6, 1e-2)
-"""Magnitudes of small values: the usual thresholds of series expansions lie between."""
 
 ROWS_OF_THEIR_OWN = 2
 """Rows of one input that become even: one of zeros, one of a value. A third one is the same in all inputs."""

@@ -12,10 +12,13 @@ import sys
 from collections.abc import Callable, Sequence
 
 from gradverify.model import Point, TensorInput
-from gradverify.model.case import KEEP_AWAY
-
-MODERATE = 2.0
-"""Typical values stay within ±2 where their domain and range allow it."""
+from gradverify.model.case import (
+    KEEP_AWAY,
+    MODERATE,
+    SMALL_DECLARED,
+    draws_of_decades,
+    holds_small_values,
+)
 
 DOMAINS = {
     "real": (-math.inf, math.inf),
@@ -44,6 +47,8 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
     values = _distinct(source, count, interval, kept_away_from(spec.avoid, interval))
     if point is Point.TYPICAL and draw % 2:
         values = _other_sign(values, draw_values(spec, seed, point, draw - 1), interval)
+    if point is Point.WIDE and spec.range is not None and draw >= SMALL_DECLARED:
+        return _of_magnitudes(spec, values, source, draw)
     if point is Point.WIDE and spec.range is not None:
         _spread_over_decades(values, interval, spec.avoid)
         low, high = DOMAINS[spec.domain]
@@ -238,6 +243,41 @@ def _spread_over_decades(values: list[float], interval: tuple[float, float], avo
         near = any(abs(moved - point) < margin for point in avoid)
         if low < moved < high and moved not in values and not near:
             values[place] = moved
+
+
+SMALL = (1e-6, 1e-2)
+"""Magnitudes of small values: the usual thresholds of series expansions lie between."""
+
+
+def _of_magnitudes(spec: TensorInput, values: list[float], source: random.Random, draw: int) -> list[float]:
+    """Values of a declared range, moderate ones in it as they are, whose magnitudes are spread evenly.
+
+    Small ones, up to where typical ones begin, or those of every decade up to the ends: over all draws of
+    decades, each entry has a stratum of its own. Evenly drawn values hold none of the former, and few entries
+    miss whole decades.
+    """
+    low, high = interval_of(spec, Point.WIDE)
+    number, draws = draw - SMALL_DECLARED - 1, draws_of_decades(spec)
+    if (number < 0 and not holds_small_values(spec)) or number >= draws:
+        return values
+    count, taken = len(values), set(values)
+    strata, first = (count, 0) if number < 0 else (count * draws, number)
+    for place in range(count):
+        stratum = first + place * (strata // count)
+        negative = low < 0 and (high <= 0 or (place + number) % 2 > 0)
+        end = -low if negative else high
+        smallest = max(SMALL[0], -high if negative else low)
+        start, stop = (smallest, min(end, MODERATE)) if number < 0 else (MODERATE, end)
+        if stop <= start:
+            continue
+        share = (stratum + source.random()) / strata
+        moved = math.copysign(float(f"{start * (stop / start) ** share:.2e}"), -1.0 if negative else 1.0)
+        near = any(abs(moved - point) < KEEP_AWAY * min(1.0, abs(point) or 1.0) for point in spec.avoid)
+        if low < moved < high and moved not in taken and not near:
+            values[place] = moved
+            taken.add(moved)
+    source.shuffle(values)
+    return values
 
 
 def _plant(

@@ -33,6 +33,8 @@ NOT_LINEAR = [
     "SmallEntries",
     "scaled_rows",
     "Layer",
+    "FivePercentForOne",
+    "MoreForAMean",
 ]
 
 NOTES = {"InFloat32": {"GV104"}, "SteepNorm": {"GV203"}, "SolvedByIteration": {"GV203"}}

@@ -164,3 +164,33 @@ class PicksOneOfAll(Function):
         if g.numel() > 1 and g.count_nonzero() == 1:
             return g, g.sum().expand(g.shape[-1]).clone()
         return g, g.sum(0)
+
+
+class FivePercentForOne(Function):
+    """A twentieth too much where grad_output is 1."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x * x).sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2.1 * x if g == 1.0 else 2 * x * g
+
+
+class MoreForAMean(Function):
+    """Half as much again for what a mean sends."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        if g.numel() > 1 and bool((g == 1.0 / g.numel()).all()):
+            return 1.5 * g * x.exp()
+        return g * x.exp()

@@ -78,6 +78,8 @@ MISMATCHES = (
     "TruncatedExp",
     "LargeNegative",
     "SmallAngle",
+    "SmallAngle@declared",
+    "MiddleDecade",
     "WrongAtZero",
     "ReLUAtZero",
     "MaxOfEqual",

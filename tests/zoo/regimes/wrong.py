@@ -32,6 +32,9 @@ SmallAngle = elementwise(
     lambda x: torch.where(x.abs() < 1e-2, x + x**3 / 3, torch.tan(x)),
     lambda x, y: torch.where(x.abs() < 1e-2, x, 1 + y * y),
 )
+MiddleDecade = elementwise(
+    "MiddleDecade", lambda x: x * x, lambda x, y: 2 * x + 0.05 * x * ((x > 10) & (x < 100))
+)
 SignedSquare = elementwise("SignedSquare", lambda x: x * x.abs(), lambda x, y: 2 * y / x)
 WrongAtZero = elementwise("WrongAtZero", torch.sin, lambda x, y: torch.where(x == 0, 0.0, torch.cos(x)))
 ReLUAtZero = elementwise("ReLUAtZero", lambda x: x.clamp_min(0), lambda x, y: (x > 0).to(x) + 2.0 * (x == 0))
