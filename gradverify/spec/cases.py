@@ -9,10 +9,20 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from gradverify.model import Annotation, Case, ConcatInput, Input, ListInput, Nested, Scalar, TensorInput
+from gradverify.model import (
+    Annotation,
+    Case,
+    ConcatInput,
+    Input,
+    ListInput,
+    LiteralInput,
+    Nested,
+    Scalar,
+    TensorInput,
+)
 from gradverify.spec.bound import bind, bind_annotation, placed
 from gradverify.spec.fields import INTEGERS, shape_of
 from gradverify.spec.inputs import GIVEN, InputSpec, size_names, tensors_of
@@ -199,11 +209,34 @@ def bound_case(sweep: Sweep, factors: Sequence[Factor], row: Values) -> Case:
         seed=0,
         sizes=tuple(sizes.items()),
         options=tuple(options),
-        inputs=tuple(inputs),
+        inputs=tuple(with_marks(inputs)),
         hook=sweep.hook,
         annotations=tuple(annotations),
         init=_init(sweep, sizes),
     )
+
+
+def with_marks(inputs: Sequence[Input]) -> Iterator[Input]:
+    """The inputs; integer tensors hold the integers that are passed beside them, where their range does.
+
+    `padding_idx` marks an entry of an index, `blank` one of the labels, and backward must treat it as forward
+    does: a few integers out of many would miss it.
+    """
+    beside = [i.value for i in inputs if isinstance(i, LiteralInput) and type(i.value) is int]
+    for item in inputs:
+        if not isinstance(item, TensorInput) or not _takes_marks(item):
+            yield item
+            continue
+        low, high = item.range or (0, 0)
+        marks = [
+            n for n in dict.fromkeys(beside) if low <= n < high and n not in (*item.special, *item.avoid)
+        ]
+        yield replace(item, special=(*item.special, *marks)) if marks else item
+
+
+def _takes_marks(item: TensorInput) -> bool:
+    plain = not item.structure and not item.distinct and not item.make and item.value is None
+    return plain and item.range is not None and item.dtype in INTEGERS
 
 
 def _bound(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gradverify.model import Case, Effort, Parameter, Point, TensorInput
-from gradverify.model.case import points_of
+from gradverify.model.case import SMALL_DECLARED, points_of
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import show_value
 from gradverify.verifier.inputs.native_values import call_hook
@@ -115,7 +115,13 @@ def test_points_follow_what_is_declared():
     hooked = Case(id="base", seed=0, hook="module:build")
     special = ((Point.SPECIAL, 1), (Point.SPECIAL, 2))
     assert points_of(plain) == (*typical, *((Point.WIDE, draw) for draw in (1, 2, 3)), *special)
-    assert points_of(both) == (*typical, (Point.WIDE, 0), (Point.SPECIAL, 0), *special)
+    assert points_of(both) == (
+        *typical,
+        (Point.WIDE, 0),
+        (Point.WIDE, SMALL_DECLARED),
+        (Point.SPECIAL, 0),
+        *special,
+    )
     labels = TensorInput("i", (2,), dtype="int64", range=(0, 3), special=(-100,))
     assert (Point.SPECIAL, 0) in points_of(Case(id="base", seed=0, inputs=(labels,)))
     assert points_of(hooked) == typical

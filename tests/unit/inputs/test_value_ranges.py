@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradverify.model import Case, Point, TensorInput
-from gradverify.model.case import KEEP_AWAY, is_declared, points_of
+from gradverify.model.case import KEEP_AWAY, MODERATE, is_declared, points_of
 from gradverify.verifier.inputs.tensors import (
     LARGE,
     SMALL,
@@ -16,7 +16,7 @@ from gradverify.verifier.inputs.tensors import (
     draw_one_truth,
     draw_undeclared,
 )
-from gradverify.verifier.inputs.values import DOMAINS, draw_integers
+from gradverify.verifier.inputs.values import DOMAINS, draw_integers, draw_values
 
 DOMAIN = st.sampled_from(sorted(DOMAINS))
 SEED = st.integers(0, 1000)
@@ -123,7 +123,7 @@ def test_structured_and_ranged_inputs_have_no_undeclared_wide_draw():
     structured = Case("base", 0, inputs=(TensorInput("a", (3, 3), structure="spd"),))
     assert all(is_declared(*where) for where in points_of(structured))
     ranged = Case("base", 0, inputs=(spec(range=(-3.0, 3.0)),))
-    assert {draw for point, draw in points_of(ranged) if point is Point.WIDE} == {0}
+    assert all(is_declared(*where) for where in points_of(ranged) if where[0] is Point.WIDE)
     empty = Case("base", 0, inputs=(spec((0,)),))
     assert all(is_declared(*where) for where in points_of(empty))
 
@@ -146,3 +146,16 @@ def test_one_row_is_the_same_in_inputs_of_one_shape(seed):
     x, y = (draw_undeclared(replace(spec((4, 3)), name=name), seed, Point.SPECIAL, 2) for name in ("x", "y"))
     rows = [(tuple(x[k : k + 3]), tuple(y[k : k + 3])) for k in range(0, 12, 3)]
     assert sum(one == other for one, other in rows if any(one)) == 1
+
+
+@pytest.mark.parametrize("shape", [(2,), (4,), (3, 5)])
+@pytest.mark.parametrize("ends", [(-50.0, 50.0), (0.0, 1000.0), (1e-4, 1e3), (-1e4, 1.0)])
+def test_a_declared_range_is_drawn_at_every_magnitude_that_it_holds(shape, ends):
+    ranged = spec(shape, range=ends)
+    case = Case("base", 0, inputs=(ranged,))
+    places = [where for where in points_of(case) if where[0] is Point.WIDE]
+    values = [v for where in places for v in draw_values(ranged, 0, *where)]
+    assert all(ends[0] <= v <= ends[1] for v in values)
+    assert any(0 < abs(v) < 0.1 for v in values)
+    decades = {math.floor(math.log10(abs(v) / MODERATE)) for v in values if abs(v) > MODERATE}
+    assert decades >= set(range(math.floor(math.log10(max(map(abs, ends)) / MODERATE))))
