@@ -261,10 +261,10 @@ def _of_magnitudes(spec: TensorInput, values: list[float], source: random.Random
     if (number < 0 and not holds_small_values(spec)) or number >= draws:
         return values
     count, taken = len(values), set(values)
-    strata, first = (count, 0) if number < 0 else (count * draws, number)
+    strata, first, least = (count, 0, 0.0) if number < 0 else (count * draws, number, MODERATE)
     for place in range(count):
         stratum = first + place * (strata // count)
-        negative = low < 0 and (high <= 0 or (place + number) % 2 > 0)
+        negative = -low > least and (high <= least or (place + number) % 2 > 0)
         end = -low if negative else high
         smallest = max(SMALL[0], -high if negative else low)
         start, stop = (smallest, min(end, MODERATE)) if number < 0 else (MODERATE, end)
