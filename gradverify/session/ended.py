@@ -157,7 +157,7 @@ def _doing(state: TargetState, frames: tuple[Frame, ...]) -> str:
 
 def _progress(state: TargetState) -> str:
     """How many cases are verified already; empty where none was begun, or what follows them was going on."""
-    done, count = len({c.case_id for c in state.verified}), len(state.plan.cases)
+    done, count = len({c.case_id for c in state.cases_verified}), len(state.plan.cases)
     if not count or state.diagnosing or state.beyond is not None:
         return ""
     return f"{done} of {count} {'case' if count == 1 else 'cases'} verified. "

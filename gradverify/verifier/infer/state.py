@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from gradverify.model import Nested, Scalar
+from gradverify.verifier.inputs.arguments import OWN_OBJECTS
 
 DISTINCT = (4, 3, 5, 7, 6, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 """Sizes of symbols in order of appearance: all differ, so that a number in an error names its dimension."""
@@ -292,7 +293,7 @@ class State:
             case Kind.SIZE:
                 said = f"={shape[0]}"
             case Kind.CALLABLE | Kind.OBJECT:
-                said = f"={guess.path}"
+                said = " an object of gradverify's own" if guess.path in OWN_OBJECTS else f"={guess.path}"
             case Kind.OMITTED:
                 said = " left out"
             case Kind.PARAMETERS:

@@ -66,6 +66,9 @@ STAND_IN = "gradverify.verifier.inputs.arguments.StandIn"
 BLOCK = "gradverify.verifier.inputs.arguments.Block"
 """What a spec calls a module with parameters by."""
 
+OWN_OBJECTS = frozenset({STAND_IN, BLOCK})
+"""Names that mean nothing to a user."""
+
 
 class StandIn(nn.Module):
     """A smooth function of whatever it gets, without parameters.
