@@ -84,3 +84,44 @@ class SegmentSoftmax(Function):
 def test_a_gradient_that_other_draws_or_sizes_show_was_seen(tmp_path):
     (tmp_path / "segments.py").write_text(SEGMENTS)
     assert verdict(tmp_path, "segments.py") == ("passed", set())
+
+
+CLAMPED = """
+import torch
+from torch.autograd import Function
+
+
+class Artanh(Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clamp(-1 + 1e-15, 1 - 1e-15)
+        ctx.save_for_backward(x)
+        return 0.5 * (torch.log(1 + x) - torch.log(1 - x))
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g / (1 - x**2)
+
+
+class Gap(Function):
+    @staticmethod
+    def forward(ctx, x):
+        gap = (1 - (x * x).sum(-1, keepdim=True)).clamp_min(1e-5)
+        ctx.save_for_backward(x, gap)
+        return torch.log(gap)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, gap = ctx.saved_tensors
+        return -2 * g * x / gap
+"""
+
+
+def test_values_outside_of_a_domain_are_no_step_and_no_structure(tmp_path):
+    (tmp_path / "clamped.py").write_text(CLAMPED)
+    done = forked_command.run(["check", "clamped.py", "--format", "json"], tmp_path)
+    targets = json.loads(done.out)["targets"]
+    assert {t["status"] for t in targets} == {"inconclusive"}
+    said = " ".join(f["message"] for t in targets for f in t["findings"] if f["code"] == "GV109")
+    assert "step" not in said and "unit-norm" not in said

@@ -39,6 +39,9 @@ SMALL, LARGE = 2.0**-60, 2.0**30
 """Multiples of grad_output below and above every bound that somebody sets, and every epsilon in a
 denominator. Powers of two add no rounding, and these are within the range of float32."""
 
+INSIDE = 0.1
+"""Factor on an input whose values may lie outside of its domain: moderate ones are inside of most then."""
+
 NEAR = 1e-3
 """Relative: a smooth bound, or an epsilon beside an ordinary grad_output, makes no such difference there."""
 
@@ -159,7 +162,7 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> Iterator
     name, value = sample.problem.input_names[place], values[output]
     if torch.equal(value, sample.problem.primals[place]):
         yield f"forward returns `{name}` as it is"
-    if is_flat(sample, place, output, value) and _moves(sample, place, output, value, JUMPS):
+    if _is_step(sample, place, output, value):
         yield f"forward is a step in `{name}`, flat between"
     hidden = any(d.of_values for d in sample.subject.doubts)  # labels all alike, say, leave nothing to depend
     if not hidden and not any(_moves(sample, place, k, v, (*FLAT, *JUMPS)) for k, v in enumerate(values)):
@@ -175,6 +178,19 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> Iterator
     chosen = _chosen(sample, place)
     if chosen:
         yield chosen
+
+
+def _is_step(sample: Sample, place: int, output: int, value: Tensor) -> bool:
+    """Whether an output is flat in an input here and at small values, and moves from one to the other.
+
+    What is clamped to its domain is flat outside alone.
+    """
+    if not is_flat(sample, place, output, value) or not _moves(sample, place, output, value, JUMPS):
+        return False
+    name, primal = sample.problem.input_names[place], sample.problem.primals[place]
+    small = with_values(sample, {name: INSIDE * primal})
+    there = small.problem.evaluate(small.problem.primals)
+    return isinstance(there, Raised) or is_flat(small, place, output, there.value[output])
 
 
 def _adds_a_constant(sample: Sample, place: int) -> bool:

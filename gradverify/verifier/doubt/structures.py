@@ -70,7 +70,8 @@ def _structures(sample: Sample) -> Iterator[str]:
     wrong = _wrong_places(sample)
     blind = all(_is_blind_to_lengths(sample, place) for place in wrong)
     if blind or not all(_takes_back(sample, place, _row_normalised) for place in wrong):
-        yield _along(sample, _UNIT_ROWS)
+        along = _along(sample, _UNIT_ROWS)
+        yield along and (_along(sample, _SHORT_ROWS) or along)
     if blind:
         yield _along(sample, _SIMPLEX)
     if any(map(is_square, sample.problem.primals)):
@@ -310,6 +311,14 @@ def _along_diagonal(difference: Tensor, x: Tensor) -> Tensor:
 
 
 _UNIT_ROWS = _Manifold("`structure: unit-norm`", _row_normalised, _along_sphere, of_squares=False)
+_SHORT_ROWS = _Manifold(
+    "a narrower `range:`",
+    lambda x: _row_normalised(x) / 2,
+    lambda difference, _: difference,
+    of_squares=False,
+)
+"""Rows of another length, along which everything counts: then it is the size of the values that matters."""
+
 _SIMPLEX = _Manifold("`structure: simplex`", _sharing_one, _along_simplex, of_squares=False)
 _SYMMETRIC = _Manifold("`structure: symmetric`", _symmetrised, _along_symmetric)
 _ORTHOGONAL = _Manifold("`structure: orthogonal`", _nearest_orthogonal, _along_orthogonal)
