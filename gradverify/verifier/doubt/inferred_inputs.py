@@ -22,6 +22,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from gradverify.model import Doubt, Finding, Outcome, Point, Severity, TensorInput
+from gradverify.model.case import is_floating, is_free
 from gradverify.rules import Family
 from gradverify.verifier.checks.reading import Irregularity
 from gradverify.verifier.checks.result import NOT_REPEATED, CheckResult
@@ -308,11 +309,21 @@ def _constant_there(near: Neighbours, finding: Finding) -> Finding | None:
     """At undeclared values, beside those at which backward is right."""
     if finding.code not in OF_A_DOMAIN or not is_locally_constant(near.sample, finding):
         return None
-    declared = f"a `range:` of `{finding.input}`"
+    declared = _of_undeclared(near.sample, finding.input)
     if near.sample.subject.inferred:
         what = f"that `{finding.input}` has such values (forward is constant wherever backward is wrong)"
         return invented(finding, [what], declare(declared))
     return undeclared(finding, CONSTANT, declared)
+
+
+def _of_undeclared(sample: Sample, name: str | None) -> str:
+    """What declares the values of an input, or those of others where its own are declared, and theirs not."""
+    tensors = [i for i in sample.case.inputs if isinstance(i, TensorInput)]
+    others = [f"`{i.name}`" for i in tensors if not is_floating(i) and i.name != name and i.value is None]
+    own = next((i for i in tensors if i.name == name), None)
+    if own is None or is_free(own) or not others:
+        return f"a `range:` of `{name}`"
+    return f"a `make:` function for {' and '.join(others)}"
 
 
 def _padding(near: Neighbours, finding: Finding) -> Finding | None:
