@@ -207,6 +207,11 @@ def is_declared(point: Point, draw: int) -> bool:
     return point in {Point.TYPICAL, Point.PLAIN} or draw == 0 or draw >= SMALL_DECLARED
 
 
+def is_of_decades(point: Point, draw: int) -> bool:
+    """Whether the values of a draw are small ones, or those of every decade, of a declared range."""
+    return point is Point.WIDE and draw >= SMALL_DECLARED
+
+
 def _declared_points(drawn: list[TensorInput]) -> Iterator[tuple[Point, int]]:
     floating = [t for t in drawn if is_floating(t)]
     ranged = [t for t in floating if t.range is not None and not t.structure and _count(t)]

@@ -30,7 +30,7 @@ from gradverify.model import (
     Swept,
     tensors_of,
 )
-from gradverify.model.case import is_declared, points_of
+from gradverify.model.case import is_declared, is_of_decades, points_of
 from gradverify.verifier.checks.first_order import backward_raised, first_order, not_taken
 from gradverify.verifier.checks.float32_inside import every_output_is_float32, tells_digits
 from gradverify.verifier.checks.kept import judged_jacobians
@@ -132,7 +132,8 @@ def _telling(subject: Subject, case: Case) -> Sample | NoSample:
     if isinstance(first, NoSample) or tells_digits(first):
         return first
     for point, draw in points_of(case, subject.settings.effort):
-        if is_declared(point, draw) and (point, draw) != (Point.TYPICAL, 0):
+        declared = is_declared(point, draw) and not is_of_decades(point, draw)  # few digits end there
+        if declared and (point, draw) != (Point.TYPICAL, 0):
             sample = prepare(subject, case, point, draw)
             if isinstance(sample, Sample) and tells_digits(sample):
                 return sample
@@ -301,8 +302,8 @@ def _alone(sample: Sample, dtype: str, *, in_full: bool) -> tuple[list[Finding],
             unsure = _not_judged(sample, dtype, "rounding could not be measured")
             found = [*(f for f in found if f.code != "GV109"), unsure]
         return found, rows
-    if not is_declared(sample.point, sample.draw):
-        return [], rows  # a slope in float32 has too few digits at undeclared values
+    if not is_declared(sample.point, sample.draw) or is_of_decades(sample.point, sample.draw):
+        return [], rows  # a slope in float32 has too few digits at undeclared values, and at small ones
     place = Place.typical(sample, truth, plainly(dtype), asked=True)
     call = place.call()
     reason = rows[0].reason if rows else "it refuses that dtype"
