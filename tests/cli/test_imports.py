@@ -48,6 +48,13 @@ LAYOUTS = {
             "ops/double.py": FUNCTION.format(imports="import ops.tools\nfrom ops.tools import twice"),
         },
     ),
+    "a script that imports a sibling named like its folder": (
+        "tools/double.py",
+        {
+            "tools/tools.py": TOOLS,
+            "tools/double.py": FUNCTION.format(imports="from tools import twice"),
+        },
+    ),
     "src with packages without __init__.py": (
         "src/pkg/kernels/double.py",
         {
@@ -121,3 +128,14 @@ def test_a_missing_dependency_is_named_with_the_folders_it_was_looked_for_in(tmp
     assert done.code == 2
     said = "No module named 'nowhere'. It is not installed, and not in `ops` or `.`"
     assert said in " ".join(done.out.split() + done.err.split())
+
+
+def test_what_a_package_raised_is_named_where_a_name_of_it_is_lacking(tmp_path):
+    files = {
+        "pkg/__init__.py": "import a_package_nobody_has\n\ndef twice(x):\n    return 2 * x\n",
+        "pkg/double.py": FUNCTION.format(imports="from pkg import twice"),
+    }
+    done = checked(tmp_path, files, "pkg/double.py")
+    assert done.code == 2
+    said = " ".join(done.out.split() + done.err.split())
+    assert "No module named 'a_package_nobody_has'" in said and "Install it" not in said

@@ -48,11 +48,24 @@ def import_file(path: Path) -> Imported:
         return Imported(loaded)
     if "." in name or (loaded is None and name not in sys.stdlib_module_names):
         failed = tuple(_enter_packages(name, root))
-        module = importlib.import_module(name)
+        module = _imported(name, failed)
         if _is_file(module, path):
             return Imported(module, failed)
     # Its name belongs to another module (`random.py` beside the user's code): load it under one of its own.
     return Imported(_load_under(f"_gradverify_target_{name.replace('.', '_')}", path))
+
+
+def _imported(name: str, failed: Sequence[FailedPackage]) -> ModuleType:
+    """The module of a name; raises what a package raised where what its `__init__.py` would have is lacking."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = sys.modules.get(error.name or "")
+        paths = {Path(folder) for folder in getattr(package, "__path__", ())}
+        for one in failed:
+            if one.file.parent in paths:
+                raise one.error from None
+        raise
 
 
 def folders_of(path: Path) -> tuple[Path, ...]:
@@ -105,8 +118,10 @@ def _root_of_imports(folder: Path, files: Sequence[Path], but: str) -> Path:
     """The folder above packages without `__init__.py` that files import from; `folder` if there is none.
 
     `but` is the package in `folder` that the files are in, which they mean where its repository has its name.
+    Nor do they mean it by the name of a module that stands beside them.
     """
     named = {name for file in files for name in _imported_names(file)} - {but}
+    named -= {name for name in named if (folder / f"{name}.py").is_file()}
     for here in _current_folders():
         if folder.is_relative_to(here):
             inside = folder.relative_to(here).parts
