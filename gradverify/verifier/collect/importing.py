@@ -56,7 +56,7 @@ def import_file(path: Path) -> Imported:
 
 
 def _imported(name: str, failed: Sequence[FailedPackage]) -> ModuleType:
-    """The module of a name; raises what a package raised where what its `__init__.py` would have is lacking."""
+    """The module of a name. Raises what a package raised if it lacks a name that the package would have."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -276,7 +276,7 @@ def no_float64_path(sample: Sample) -> Finding:
 
 def _of_guesses(result: CheckResult) -> CheckResult:
     """The same where the inputs were inferred: what a guess may have made is asked for in float64 alone."""
-    doubt = ["that such inputs are valid, which have no float64 path to be looked at more closely,"]
+    doubt = ["that such inputs are valid (there is no float64 path to look more closely)"]
     findings = tuple(invented(f, doubt) if f.severity is Severity.ERROR else f for f in result.findings)
     outcome = Outcome.INCONCLUSIVE if result.outcome is Outcome.FAILED else result.outcome
     return replace(result, findings=findings, outcome=outcome)
