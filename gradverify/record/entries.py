@@ -12,7 +12,7 @@ from itertools import combinations_with_replacement
 from math import prod
 from typing import Any
 
-from gradverify.record.reading import Form, Note, Place
+from gradverify.record.reading import COMPLEX, FLOATING, INTEGERS, Form, Note, Place
 
 NAMES = ("n", "d", "m", "k", "h", "w", "p", "q", "r", "s", "t", "u")
 """Sizes in the order they are named; what follows is s1, s2, …"""
@@ -62,7 +62,17 @@ def dimensions_of(form: Form, taken: Collection[str]) -> Dimensions:
         for dimension in range(rank):
             vector = tuple(None if note is None else int(note["shape"][dimension]) for note in notes)
             found.places[place, dimension] = _symbol(found, vector, names)
+    _fix_sizes(found)
     return found
+
+
+def _fix_sizes(found: Dimensions) -> None:
+    """Write the sizes of tensors whose values are constants as numbers, wherever they occur."""
+    constant = [place for place in found.form.tensors() if found.form.constant(place) is not None]
+    fixed = {symbol for (place, _), symbol in found.places.items() if place in constant}
+    for symbol in fixed & found.vectors.keys():
+        (size,) = {size for size in found.vectors.pop(symbol) if size is not None}
+        found.places = {at: str(size) if s == symbol else s for at, s in found.places.items()}
 
 
 def _symbol(found: Dimensions, vector: Vector, names: Iterator[str]) -> str:
@@ -189,10 +199,6 @@ def _sizing(values: Mapping[str, tuple[int, ...]], derived: Mapping[str, str]) -
     return Sizing({s: v for s, v in values.items() if s not in derived}, derived)
 
 
-FLOATING = ("float64", "float32", "float16", "bfloat16")
-COMPLEX = ("complex128", "complex64", "complex32")
-INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
-
 DIGITS = 3
 """Significant digits of a recorded range: rounded inward, so that every value in it is one that occurred."""
 
@@ -244,9 +250,6 @@ class _Writer:
         self.found, self.form, self.sizing = found, found.form, sizing
         self.used: set[str] = set()
         self.remarks: list[tuple[str, str]] = []
-        self._differentiated = any(
-            n["requires_grad"] for p in self.form.tensors() for n in self.form.present(p)
-        )
 
     def argument(self, place: Place, name: str) -> object:
         notes = self.form.present(place)
@@ -311,11 +314,14 @@ class _Writer:
 
     def _tensor(self, place: Place, name: str, *, optional: bool = False) -> object:
         notes = self.form.present(place)
-        dtype = notes[0]["dtype"]
-        if dtype not in (*FLOATING, *COMPLEX, *INTEGERS, "bool"):
-            raise UnwritableError(f"is a tensor of dtype {dtype}")
-        if notes[0]["layout"] not in {"strided", "sparse_coo", "sparse_csr"}:
-            raise UnwritableError(f"is a tensor of layout {notes[0]['layout']}")
+        dtype = _dtype_of(notes[0])
+        constant = dtype in (*FLOATING, *COMPLEX) and not any(note["requires_grad"] for note in notes)
+        remarks = "; ".join(_remarks(name, notes, constant, len(place) > 1))
+        values = self.form.constant(place)
+        if values is not None:
+            self.remarks.append((self.form.names[place[0]], remarks))
+            entry = {"value": _short(values), "dtype": "float64" if constant else dtype}
+            return entry | ({"requires_grad": False} if constant else {})
         shape = [self._dimension(place, d) for d in range(len(notes[0]["shape"]))]
         data: dict[str, object] = {"shape": shape}
         if dtype in COMPLEX:
@@ -328,14 +334,11 @@ class _Writer:
             data |= self._integers(place, notes)
         elif dtype != "bool":
             data |= _range_of(notes)
-        constant = dtype in (*FLOATING, *COMPLEX) and not any(note["requires_grad"] for note in notes)
-        if constant and self._differentiated:
+        if constant and self.form.is_differentiated:
             data["requires_grad"] = False
         if optional:
             data["optional"] = True
-        self.remarks.append(
-            (self.form.names[place[0]], "; ".join(_remarks(name, notes, constant, len(place) > 1)))
-        )
+        self.remarks.append((self.form.names[place[0]], remarks))
         return shape if len(data) == 1 else data
 
     def _dimension(self, place: Place, dimension: int) -> object:
@@ -391,6 +394,23 @@ class _Writer:
             if nearness > best[0]:
                 best = (nearness, symbol)
         return best[1]
+
+
+def _dtype_of(note: Note) -> str:
+    """The dtype of a tensor that a spec can say."""
+    dtype = str(note["dtype"])
+    if dtype not in (*FLOATING, *COMPLEX, *INTEGERS, "bool"):
+        raise UnwritableError(f"is a tensor of dtype {dtype}")
+    if note["layout"] not in {"strided", "sparse_coo", "sparse_csr"}:
+        raise UnwritableError(f"is a tensor of layout {note['layout']}")
+    return dtype
+
+
+def _short(values: Any) -> Any:  # noqa: ANN401 - nested lists
+    """Floats as short as float32 tells them apart; integers as they are."""
+    if isinstance(values, list):
+        return [_short(value) for value in values]
+    return float(f"{values:.9g}") if isinstance(values, float) else values
 
 
 def _range_of(notes: Sequence[Note]) -> dict[str, object]:

@@ -109,7 +109,7 @@ def _add(calls: dict[str, Call], call: Call) -> None:
 def _bare(note: Note) -> Any:  # noqa: ANN401
     if note["kind"] == "list":
         return [_bare(item) for item in note["items"]]
-    drop = {"low", "high", "distinct", "sorted", "finite", "stride"}
+    drop = {"low", "high", "values", "looks", "distinct", "sorted", "finite", "stride"}
     return {key: value for key, value in note.items() if key not in drop}
 
 
@@ -129,10 +129,18 @@ def together(one: Note, other: Note) -> Note:
     for key, choose in (("low", min), ("high", max)):
         known = [note[key] for note in (one, other) if key in note]
         joined |= {key: choose(known)} if known else {}
+    joined["looks"] = one.get("looks", 1) + other.get("looks", 1)
+    if one.get("values") != other.get("values"):
+        joined.pop("values", None)
     for key in ("distinct", "sorted", "finite", "contiguous"):
         known = [note[key] for note in (one, other) if key in note]
         joined |= {key: all(known)} if known else {}
     return joined
+
+
+FLOATING = ("float64", "float32", "float16", "bfloat16")
+COMPLEX = ("complex128", "complex64", "complex32")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 
 
 @dataclass(frozen=True)
@@ -154,6 +162,32 @@ class Form:
     def present(self, place: Place) -> tuple[Note, ...]:
         """What is at a place in the calls that give something."""
         return tuple(note for note in self.notes(place) if note is not None)
+
+    @property
+    def is_differentiated(self) -> bool:
+        """Whether any tensor of any call required grad."""
+        return any(note["requires_grad"] for place in self.tensors() for note in self.present(place))
+
+    def constant(self, place: Place) -> object:
+        """The values of a tensor that were the same in every call, and never differentiated; None for none.
+
+        Of few entries, beside a tensor that is differentiated, or might be, and seen twice: those of one call
+        may be labels, or weights of that day.
+        """
+        values = self._same_values(place)
+        floats = (p for p in self.tensors() if self.present(p)[0]["dtype"] in FLOATING)
+        others = self.is_differentiated or any(self._same_values(p) is None for p in floats)
+        return values if others else None
+
+    def _same_values(self, place: Place) -> object:
+        notes = self.notes(place)
+        present = [n for n in notes if n is not None and "values" in n and not n["requires_grad"]]
+        if len(place) > 1 or len(present) < len(notes):
+            return None
+        first, looks = present[0], sum(note.get("looks", 1) for note in present)
+        same = all(note["values"] == first["values"] for note in present)
+        known = first["dtype"] in (*FLOATING, *INTEGERS) and looks > 1
+        return first["values"] if same and known else None
 
     def tensors(self) -> Iterator[Place]:
         """The places of all tensors."""

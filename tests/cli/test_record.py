@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import forked_command
 import pytest
 import yaml
 
@@ -266,3 +267,41 @@ def test_an_installed_package_is_named_as_it_is_imported(installed, tmp_path):
     checked = here("check", tmp_path / "elsewhere/used.yaml", "--format", "json", **path)
     assert checked.code == 0, checked.out
     assert [t["name"] for t in json.loads(checked.out)["targets"]] == ["Again", "Twice"]
+
+
+CONSTANT = """
+import torch
+from torch.autograd import Function
+
+
+class Smoothed(Function):
+    @staticmethod
+    def forward(ctx, x, kernel, turned):
+        ctx.save_for_backward(turned)
+        return torch.nn.functional.conv1d(x, kernel, padding=1, groups=3)
+
+    @staticmethod
+    def backward(ctx, g):
+        (turned,) = ctx.saved_tensors
+        return torch.nn.functional.conv1d(g, turned, padding=1, groups=3), None, None
+"""
+
+CALLS = """
+import torch
+from smoothed import Smoothed
+
+kernel = torch.tensor([0.25, 0.5, 0.125]).expand(3, 1, 3).contiguous()
+for length in (6, 8, 6):
+    Smoothed.apply(torch.randn(2, 3, length, requires_grad=True), kernel, kernel.flip(-1)).sum().backward()
+"""
+
+
+def test_a_constant_keeps_its_values_and_sizes(tmp_path):
+    (tmp_path / "smoothed.py").write_text(CONSTANT)
+    (tmp_path / "calls.py").write_text(CALLS)
+    ran = forked_command.run(["record", "-o", "s.yaml", "--", PYTHON, "calls.py"], tmp_path)
+    entry = functions_of(tmp_path / "s.yaml")["Smoothed"]
+    assert entry["inputs"]["turned"]["value"] == [[[0.125, 0.5, 0.25]]] * 3, ran.err
+    assert entry["inputs"]["x"][1] == 3
+    checked = forked_command.run(["check", "s.yaml", "--format", "json"], tmp_path)
+    assert [t["status"] for t in json.loads(checked.out)["targets"]] == ["passed"]

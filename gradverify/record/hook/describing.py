@@ -14,6 +14,9 @@ LITERALS = (bool, int, float, str, type(None))
 LONGEST_TEXT = 200
 """Characters of a literal string that is written down."""
 
+MOST_KEPT = 64
+"""Entries of a tensor that is written down whole: a kernel, a few weights, a table of neighbours."""
+
 MOST_DISTINCT = 4096
 """Entries of an integer tensor that are looked at for duplicates."""
 
@@ -84,6 +87,8 @@ def _values(torch: Any, value: Any) -> dict[str, Any]:  # noqa: ANN401
     if not (math.isfinite(low) and math.isfinite(high)):
         return {"finite": False}
     note: dict[str, Any] = {"low": low, "high": high}
+    if value.dim() and value.numel() <= MOST_KEPT:
+        note["values"] = value.tolist()
     if not value.is_floating_point() and value.numel() <= MOST_DISTINCT:
         flat = value.reshape(-1)
         note["distinct"] = len(flat.unique()) == flat.numel()
