@@ -52,8 +52,10 @@ from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
+from gradverify.verifier.checks.swallowed import always_caught
 from gradverify.verifier.checks.undeclared import at_undeclared, at_unlisted
 from gradverify.verifier.checks.wording import invented
+from gradverify.verifier.doubt.deliberate import inventions_of
 from gradverify.verifier.doubt.inferred_inputs import AT_DECLARED, guarded, guarded_at_unlisted
 from gradverify.verifier.doubt.neighbours import Reason
 from gradverify.verifier.guard import Raised
@@ -295,7 +297,7 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
     """Ask what can add something once the listed cases are verified."""
     plan = asked.request.plan
     if asked.is_verified and asked.request.inferred:
-        yield from asked.noted(_early_returns(asked), plan.cases[0])
+        yield from asked.noted(_never_ran(asked), plan.cases[0])
     for case in (*plan.open_sized, *plan.degenerate):
         # Inferred inputs at which nothing was verified are no better where they are empty.
         if asked.is_verified if asked.request.inferred else asked.has_no_error:
@@ -313,10 +315,18 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
             yield from evaluated.ask(case, _evaluation_mode, named=f"{case.id} in evaluation mode")
 
 
-def _early_returns(asked: Verification) -> Iterator[Event]:
-    """What is said where forward never comes to its end at inferred inputs."""
-    found = (asked.live.kept.sample(place, asked.build) for place in asked.visited)
-    early = never_at_its_end(sample for sample in found if isinstance(sample, Sample))
+def _never_ran(asked: Verification) -> Iterator[Event]:
+    """What is said where the end of forward, or of a `try`, is never come to at inferred inputs."""
+
+    def samples() -> Iterator[Sample]:
+        found = (asked.live.kept.sample(place, asked.build) for place in asked.visited)
+        return (sample for sample in found if isinstance(sample, Sample))
+
+    early, caught = never_at_its_end(samples()), always_caught(samples())
+    if caught is not None:
+        sample, finding = caught
+        what = [d.what for d in inventions_of(sample)]
+        yield from asked.reported([invented(finding, what, finding.hint) if what else finding])
     yield from asked.reported([] if early is None else [early])
 
 
