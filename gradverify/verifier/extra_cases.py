@@ -301,7 +301,11 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
     for case in (*plan.open_sized, *plan.degenerate):
         # Inferred inputs at which nothing was verified are no better where they are empty.
         if asked.is_verified if asked.request.inferred else asked.has_no_error:
-            judge = partial(_unlisted_sizes, open_sized=case in plan.open_sized)
+            judge = (
+                _size_of_one
+                if asked.request.inferred
+                else partial(_unlisted_sizes, open_sized=case in plan.open_sized)
+            )
             yield from asked.noted(asked.ask(case, judge), case)
     if asked.is_verified and asked.wants("GV408"):
         yield from asked.noted(_overlapping_cases(asked), plan.cases[0])
@@ -384,6 +388,24 @@ def _unlisted_sizes(sample: Sample | NoSample, state: CaseState, *, open_sized: 
     yield from native
     if native:
         state.add(Family.PRECISION, CheckResult(native, outcome_of(native)))
+
+
+def _size_of_one(sample: Sample | NoSample, state: CaseState) -> Iterator[Finding]:
+    """What is wrong at a size of 1 that was inferred, where forward gives finite numbers: no mistake yet."""
+    if isinstance(sample, NoSample) or not _is_finite(sample):
+        return
+    found = at_unlisted(sample, open_sized=True)
+    ones = [f"that `{name}` may be 1" for name, n in sample.case.sizes if n == 1]
+    findings = tuple(invented(f, ones) for f in found.result.findings if f.severity is Severity.ERROR)
+    if found.judged or findings:
+        state.add(sample.family, CheckResult(findings, outcome_of(findings)))
+        state.swept = Swept(sizes=(sample.case.id,))
+    yield from findings
+
+
+def _is_finite(sample: Sample) -> bool:
+    values = sample.problem.evaluate(sample.problem.primals)
+    return not isinstance(values, Raised) and all(bool(v.isfinite().all()) for v in values.value)
 
 
 def _another_rank(asked: Verification) -> Iterator[Event]:

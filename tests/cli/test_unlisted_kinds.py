@@ -53,3 +53,15 @@ def test_what_only_a_handler_gave_is_not_verified(place):
         assert found[name]["status"] == "inconclusive"
         (message,) = messages_of(found[name])
         assert all(words in message for words in (*said, "and catches it, at all inputs"))
+
+
+ONES = {"Deviation": "`d` may be 1", "Squeezed": "`d` may be 1", "Differences": "`n` may be 1"}
+"""What is wrong at a size of 1 alone, and what was guessed there."""
+
+
+def test_what_is_wrong_at_a_size_of_1_is_open_without_a_spec(place):
+    found = checked(place, "ones.py")
+    assert {t["status"] for name, t in found.items() if name not in ONES} == {"passed"}
+    for name, guessed in ONES.items():
+        assert found[name]["status"] == "inconclusive"
+        assert all(m.endswith(f"but gradverify guessed that {guessed}") for m in messages_of(found[name]))
