@@ -65,3 +65,15 @@ def test_what_is_wrong_at_a_size_of_1_is_open_without_a_spec(place):
     for name, guessed in ONES.items():
         assert found[name]["status"] == "inconclusive"
         assert all(m.endswith(f"but gradverify guessed that {guessed}") for m in messages_of(found[name]))
+
+
+OF_NUMBERS = {"Dropped": "`p` (", "Huber": "`delta` (", "Stabilised": "`eps` (", "Smoothed": "`scale` ("}
+"""What is right at the default of an option alone, and the option, with the value at which it is wrong."""
+
+
+def test_a_real_default_is_varied(place):
+    found = checked(place, "numbers.py")
+    assert {t["status"] for name, t in found.items() if name not in OF_NUMBERS} == {"passed"}
+    for name, guessed in OF_NUMBERS.items():
+        assert found[name]["status"] == "inconclusive"
+        assert messages_of(found[name]) and all(guessed in m for m in messages_of(found[name]))

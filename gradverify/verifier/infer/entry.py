@@ -232,4 +232,6 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
     elif guess.kind is Kind.LITERAL and not guess.found:
         yield Doubt(name, f"`{name}` ({guess.choices[0]!r})", of_values=True)
     elif number and len(guess.choices) > 1:
-        yield Doubt(name, f"`{name}`", certain=(guess.choices[0],))
+        for other in guess.choices[1:]:
+            rest = tuple(choice for choice in guess.choices if choice != other)
+            yield Doubt(name, f"`{name}` ({other!r})", certain=rest)
