@@ -298,14 +298,9 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
     plan = asked.request.plan
     if asked.is_verified and asked.request.inferred:
         yield from asked.noted(_never_ran(asked), plan.cases[0])
-    for case in (*plan.open_sized, *plan.degenerate):
-        # Inferred inputs at which nothing was verified are no better where they are empty.
-        if asked.is_verified if asked.request.inferred else asked.has_no_error:
-            judge = (
-                _size_of_one
-                if asked.request.inferred
-                else partial(_unlisted_sizes, open_sized=case in plan.open_sized)
-            )
+    for case in () if asked.request.inferred else (*plan.open_sized, *plan.degenerate):
+        if asked.has_no_error:
+            judge = partial(_unlisted_sizes, open_sized=case in plan.open_sized)
             yield from asked.noted(asked.ask(case, judge), case)
     if asked.is_verified and asked.wants("GV408"):
         yield from asked.noted(_overlapping_cases(asked), plan.cases[0])
@@ -317,6 +312,10 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
             evaluated = replace(asked, live=replace(asked.live, value=_evaluating(asked.live.value)))
             case = plan.cases[0]
             yield from evaluated.ask(case, _evaluation_mode, named=f"{case.id} in evaluation mode")
+    # Last, since what is open at a size of 1 leaves nothing more to be asked.
+    for case in plan.degenerate if asked.request.inferred else ():
+        if asked.is_verified:
+            yield from asked.noted(asked.ask(case, _size_of_one), case)
 
 
 def _never_ran(asked: Verification) -> Iterator[Event]:

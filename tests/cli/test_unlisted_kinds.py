@@ -77,3 +77,27 @@ def test_a_real_default_is_varied(place):
     for name, guessed in OF_NUMBERS.items():
         assert found[name]["status"] == "inconclusive"
         assert messages_of(found[name]) and all(guessed in m for m in messages_of(found[name]))
+
+
+def test_sizes_at_which_backward_raises_are_not_avoided_in_silence(place):
+    found = checked(place, "refused_sizes.py")
+    assert {name: t["status"] for name, t in found.items()} == {
+        "Halves": "inconclusive",
+        "Pooled": "inconclusive",
+        "Thirds": "inconclusive",
+        "Doubled": "passed",
+        "Paired": "passed",
+        "Summed": "passed",
+    }
+    for name, raised in (
+        ("Halves", "returned an invalid gradient"),
+        ("Thirds", "shape '[3, -1]' is invalid"),
+    ):
+        assert any(
+            "which forward takes, backward raises" in m and raised in m for m in messages_of(found[name])
+        )
+
+
+def test_a_pass_at_one_size_says_so(place):
+    ran = place("unlisted")("check", "refused_sizes.py", "-k", "Paired")
+    assert "one size only" in ran.out
