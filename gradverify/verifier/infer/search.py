@@ -200,7 +200,7 @@ class _Search:
 
     def _settled(self, found: Solution) -> Solution:
         settled = self.refusals.settled(found, self.fallback)
-        alike = (one for one in self.refused if _kinds(one.state) == _kinds(settled.state))
+        alike = (one for one in self.refused if _is_of_other_sizes(one.state, settled.state))
         return replace(settled, avoided=tuple(alike)) if settled.ran.is_whole else settled
 
     def _always_lacks(self) -> bool:
@@ -289,6 +289,18 @@ def _refused_before(fallback: Solution | None, found: Solution) -> Solution | No
 
 def _kinds(state: State) -> list[tuple[Kind, int]]:
     return [(a.guess.kind, len(a.dims)) for a in state.arguments]
+
+
+def _is_of_other_sizes(state: State, found: State) -> bool:
+    """Whether it is of the kinds and ranks of what was found, and of its sizes that are mere numbers.
+
+    A bias of one row is another shape than one that is broadcast: its sizes are not what differs.
+    """
+    if _kinds(state) != _kinds(found):
+        return False
+    pairs = zip(found.arguments, map(state.shape, state.arguments), strict=True)
+    dims = ((dim, n) for a, shape in pairs for dim, n in zip(a.dims, shape, strict=True))
+    return all(dim.symbols or dim.value(found.values) == n for dim, n in dims)
 
 
 def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator[State]:

@@ -86,3 +86,17 @@ class Summed(Function):
         if scale.shape[0] != x.shape[1]:
             raise ValueError("as many scales as columns")
         return (grad * scale).expand_as(x).clone(), grad * x.sum(0)
+
+
+class Biased(Function):
+    """Right for a bias of one row: a gradient of that shape is refused where it has as many as `x`."""
+
+    @staticmethod
+    def forward(ctx, x, w, b):
+        ctx.save_for_backward(x, w)
+        return x @ w + b
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w = ctx.saved_tensors
+        return grad @ w.T, x.T @ grad, grad.sum(0, keepdim=True)
