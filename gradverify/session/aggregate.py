@@ -36,6 +36,7 @@ from gradverify.model import (
     CaseReport,
     Evaluations,
     Finding,
+    InputSource,
     LintFinding,
     Outcome,
     Settings,
@@ -336,6 +337,8 @@ class TargetState:
         sizes = {c.sizes for c in self.plan.cases}
         untried = Swept(not_past=self.plan.not_beyond if self.verified else ())
         swept = reduce(Swept.joined, (c.swept for c in self.verified), self.past.joined(untried))
+        # Beside inferred sizes, one of 1 or past a constant is no other ordinary size.
+        beside = 0 if self.plan.source is InputSource.INFERRED else len(swept.sizes) + len(swept.past)
         return TargetReport(
             target=self.target,
             status=status,
@@ -356,9 +359,7 @@ class TargetState:
             spec_file=self.plan.spec_file,
             surrogate=self.plan.surrogate,
             swept=swept,
-            domain=domain_of(
-                self.plan, len(sizes) + len(swept.sizes) + len(swept.past), of_complex_use=self.of_complex_use
-            ),
+            domain=domain_of(self.plan, len(sizes) + beside, of_complex_use=self.of_complex_use),
             effort=self.settings.effort,
             left_out=tuple(one for one in self.plan.left_out if not self._has_run(one)),
             deduced=self.plan.shown,

@@ -225,7 +225,7 @@ def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
     plan = _with_beyond(plan, function, planned.module, planned.target, planned.case_filter, request)
     # At sizes that are not declared a kernel may leave its tensors: on a GPU that spoils every later call.
     if request.settings.device != "cpu":
-        plan = replace(plan, spares=())
+        plan = replace(plan, spares=(), degenerate=())
     return replace(
         plan,
         attribute=planned.target.attribute,

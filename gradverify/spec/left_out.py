@@ -71,7 +71,7 @@ def left_out(
 ) -> tuple[str, ...]:
     """Phrases, the most telling first. `whole` has the cases of normal effort, `planned` those that run.
 
-    Of `inferred` inputs no further sizes are invented.
+    Of `inferred` inputs no further sizes are invented, but 1.
     """
     return tuple(_phrases(whole, planned, effort, inferred=inferred)) if planned.cases else ()
 
@@ -93,7 +93,7 @@ def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort, *, infe
     if effort is Effort.QUICK:
         yield "extreme and special values"
     if (inferred or effort is not Effort.THOROUGH) and sweep is not None and not sweep.hook:
-        yield from _sizes(sweep, effort)
+        yield from _sizes(sweep, effort, inferred=inferred)
     if effort is not Effort.THOROUGH:
         yield "further draws of values"
     yield COMPILED
@@ -121,7 +121,11 @@ def _is_never_differentiated(item: InputSpec) -> bool:
             return False
 
 
-def _sizes(sweep: Sweep, effort: Effort) -> Iterator[str]:
+def _sizes(sweep: Sweep, effort: Effort, *, inferred: bool) -> Iterator[str]:
+    if inferred and effort is not Effort.QUICK:
+        if sweep.sizes:
+            yield "size 0"
+        return
     if sweep.automatic and effort is Effort.QUICK:
         yield OPEN_SIZES
     elif sweep.automatic:

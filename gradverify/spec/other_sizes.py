@@ -5,7 +5,8 @@ Sizes that a spec leaves open: a bug may show at one size only, and a symbolic s
 `{x: [n, d]}` without `sizes:` says that any sizes are valid, and its case has but one of each. Others follow
 here: one more of each, all alike (a transposition that is guessed from shapes needs non-square ones), and
 each alone at 1 (`squeeze`, a sum over what looks broadcast). Where `sizes:` lists what is valid, nothing is
-left open: 0 and 1 are tried in a thorough run, and what is wrong there is a warning.
+left open: 0 and 1 are tried in a thorough run, and what is wrong there is a warning. Sizes that were inferred
+are tried at 1 alone.
 """
 
 from __future__ import annotations
@@ -207,6 +208,13 @@ def degenerate(sweep: Sweep, base: Case) -> tuple[Case, ...]:
         if n not in listed[name] and not (n == 1 and name in sweep.automatic)
     )
     return tuple(_cases(sweep, base, others))
+
+
+def of_one(sweep: Sweep, base: Case) -> tuple[Case, ...]:
+    """The base case with one size at 1 in turn, where inference lists no such size; without seeds."""
+    sizes = dict(base.sizes)
+    names = (name for name in sizes if name not in sweep.of_ranks and 1 not in sweep.sizes.get(name, ()))
+    return tuple(_cases(sweep, base, ({**sizes, name: 1} for name in names)))
 
 
 def _open(automatic: Sizes) -> Iterator[dict[str, int]]:

@@ -20,7 +20,7 @@ from gradverify.spec.beyond import past_constants
 from gradverify.spec.cases import build_cases, case_seed
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.left_out import combined, left_out
-from gradverify.spec.other_sizes import degenerate, open_sized
+from gradverify.spec.other_sizes import degenerate, of_one, open_sized
 from gradverify.spec.read import SpecFile
 
 
@@ -78,8 +78,11 @@ def plan_deduced(
 ) -> TargetPlan:
     """Plan an entry that no file holds, because inference deduced it."""
     swept = _swept(function, effort)
+    tried = swept.sweep is not None and swept.cases and effort is not Effort.QUICK
+    at_one = of_one(swept.sweep, swept.cases[0]) if swept.sweep is not None and tried else ()
     return dataclasses.replace(
         _seeded(swept.plan, seed, parameters),
+        degenerate=_in_call_order(function.name, at_one, seed, parameters),
         source=InputSource.INFERRED,
         left_out=left_out(function, swept, effort, inferred=True),
         rtol=rtol,

@@ -52,8 +52,10 @@ from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
+from gradverify.verifier.checks.swallowed import always_caught
 from gradverify.verifier.checks.undeclared import at_undeclared, at_unlisted
 from gradverify.verifier.checks.wording import invented
+from gradverify.verifier.doubt.deliberate import inventions_of
 from gradverify.verifier.doubt.inferred_inputs import AT_DECLARED, guarded, guarded_at_unlisted
 from gradverify.verifier.doubt.neighbours import Reason
 from gradverify.verifier.guard import Raised
@@ -295,10 +297,9 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
     """Ask what can add something once the listed cases are verified."""
     plan = asked.request.plan
     if asked.is_verified and asked.request.inferred:
-        yield from asked.noted(_early_returns(asked), plan.cases[0])
-    for case in (*plan.open_sized, *plan.degenerate):
-        # Inferred inputs at which nothing was verified are no better where they are empty.
-        if asked.is_verified if asked.request.inferred else asked.has_no_error:
+        yield from asked.noted(_never_ran(asked), plan.cases[0])
+    for case in () if asked.request.inferred else (*plan.open_sized, *plan.degenerate):
+        if asked.has_no_error:
             judge = partial(_unlisted_sizes, open_sized=case in plan.open_sized)
             yield from asked.noted(asked.ask(case, judge), case)
     if asked.is_verified and asked.wants("GV408"):
@@ -311,12 +312,24 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
             evaluated = replace(asked, live=replace(asked.live, value=_evaluating(asked.live.value)))
             case = plan.cases[0]
             yield from evaluated.ask(case, _evaluation_mode, named=f"{case.id} in evaluation mode")
+    # Last, since what is open at a size of 1 leaves nothing more to be asked.
+    for case in plan.degenerate if asked.request.inferred else ():
+        if asked.is_verified:
+            yield from asked.noted(asked.ask(case, _size_of_one), case)
 
 
-def _early_returns(asked: Verification) -> Iterator[Event]:
-    """What is said where forward never comes to its end at inferred inputs."""
-    found = (asked.live.kept.sample(place, asked.build) for place in asked.visited)
-    early = never_at_its_end(sample for sample in found if isinstance(sample, Sample))
+def _never_ran(asked: Verification) -> Iterator[Event]:
+    """What is said where the end of forward, or of a `try`, is never come to at inferred inputs."""
+
+    def samples() -> Iterator[Sample]:
+        found = (asked.live.kept.sample(place, asked.build) for place in asked.visited)
+        return (sample for sample in found if isinstance(sample, Sample))
+
+    early, caught = never_at_its_end(samples()), always_caught(samples())
+    if caught is not None:
+        sample, finding = caught
+        what = [d.what for d in inventions_of(sample)]
+        yield from asked.reported([invented(finding, what, finding.hint) if what else finding])
     yield from asked.reported([] if early is None else [early])
 
 
@@ -374,6 +387,24 @@ def _unlisted_sizes(sample: Sample | NoSample, state: CaseState, *, open_sized: 
     yield from native
     if native:
         state.add(Family.PRECISION, CheckResult(native, outcome_of(native)))
+
+
+def _size_of_one(sample: Sample | NoSample, state: CaseState) -> Iterator[Finding]:
+    """What is wrong at a size of 1 that was inferred, where forward gives finite numbers: no mistake yet."""
+    if isinstance(sample, NoSample) or not _is_finite(sample):
+        return
+    found = at_unlisted(sample, open_sized=True)
+    ones = [f"that `{name}` may be 1" for name, n in sample.case.sizes if n == 1]
+    findings = tuple(invented(f, ones) for f in found.result.findings if f.severity is Severity.ERROR)
+    if found.judged or findings:
+        state.add(sample.family, CheckResult(findings, outcome_of(findings)))
+        state.swept = Swept(sizes=(sample.case.id,))
+    yield from findings
+
+
+def _is_finite(sample: Sample) -> bool:
+    values = sample.problem.evaluate(sample.problem.primals)
+    return not isinstance(values, Raised) and all(bool(v.isfinite().all()) for v in values.value)
 
 
 def _another_rank(asked: Verification) -> Iterator[Event]:

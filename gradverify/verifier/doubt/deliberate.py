@@ -29,6 +29,7 @@ from gradverify.verifier.checks.result import NOT_REPEATED
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.neighbours import FLAT, JUMPS, changed, is_flat, with_values
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.calling import Tensors
 from gradverify.verifier.raised_errors import is_bound_nowhere
 
@@ -269,13 +270,14 @@ def _draws(sample: Sample) -> bool:
         return False
     found = []
     for _ in range(2):
-        pulled = problem.pull_back(problem.primals, _cotangents(sample))
+        with filled_memory():  # what is never written is another number each time, and no random one
+            pulled = problem.pull_back(problem.primals, _cotangents(sample))
         if isinstance(pulled, Raised):
             return False
         if not problem.random_states.untouched():
             return True
         found.append(sample.inputs.flatten(pulled.value))
-    one, again = found
+    one, again = (g[~(found[0].isnan() & found[1].isnan())] for g in found)
     return bool((one - again).abs().max() > LINEAR * one.abs().max()) if one.numel() else False
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import copysign, isnan
 from typing import Any
 
 from gradverify.model import Nested, RaisedError
@@ -41,6 +42,18 @@ REFUSING = frozenset({"NotImplementedError"})
 
 ROOM = (6, 9, 12, 16)
 """Sizes to try where a number that the source names asks for more entries, as of coefficients."""
+
+SHARE = 0.625
+"""Of a real default, another value of it: one that is exact in binary, and what is left of 1 differs, too."""
+
+MODERATE = 2.0
+"""Beyond it a default is a bound or a scale that ordinary inputs do not come to."""
+
+BESIDE_LARGE, BESIDE_TINY, BESIDE_ZERO = 1.25, 0.02, 0.25
+"""Other values of such a default, of an epsilon, and of 0: ordinary inputs show a difference at each."""
+
+TINY = 0.01
+"""Below it a default is an epsilon."""
 
 MOST_VARIED = 6
 """Parameters whose default is varied: each makes more cases, and its values are invented."""
@@ -98,6 +111,8 @@ class _Choice:
             case int(value):
                 # Twice nothing is nothing: that is the default again, and no other value.
                 yield from (v for v in (value + 1, 2 * value, value - 1) if v != value)
+            case float(value) if self.is_default and not isnan(value):
+                yield _another_real(value)
             case None if not self.facts.kinds & {"tensor", "index", "bool", "callable"}:
                 if self.facts.gradient is not True:
                     yield from (FACTORS[0], 2) if looks_real(self.argument.name, self.facts) else (2, 1, 3)
@@ -137,8 +152,9 @@ def with_other_values(known: Known, state: State) -> State:
         most = None if isinstance(choice.value, str) else MOST_NAMED
         taken = tuple(islice((v for v in named if is_taken(caller, state, place, v)), most))
         others: Iterator[Nested] = iter(())
-        if choice.is_default and not taken:
-            others = choice.others()
+        # Numbers of the source are where paths part, as a probability of 0 does: none is an ordinary value.
+        if choice.is_default and (not taken or type(choice.value) is float):
+            others = (v for v in choice.others() if v not in taken)
         elif choice.is_guessed and not choice.is_default:
             others = _beside(choice.value, taken)
         taken += tuple(islice((v for v in others if is_taken(caller, state, place, v)), 1))
@@ -146,6 +162,16 @@ def with_other_values(known: Known, state: State) -> State:
             state = with_choices(state, place, (choice.value, *taken))
             varied += 1
     return state
+
+
+def _another_real(value: float) -> float:
+    """Another real number that is likely to be as valid as a default is."""
+    size = abs(value)
+    if size > MODERATE:
+        return copysign(BESIDE_LARGE, value)
+    if size >= TINY:
+        return SHARE * value
+    return copysign(BESIDE_TINY, value) if size else BESIDE_ZERO
 
 
 def _beside(value: Nested, taken: tuple[Nested, ...]) -> Iterator[Nested]:

@@ -24,7 +24,7 @@ from gradverify.verifier.infer.index_bounds import with_index_bounds
 from gradverify.verifier.infer.kinds import made_complex
 from gradverify.verifier.infer.known import Known, short_name
 from gradverify.verifier.infer.optional import none_in_every_case, with_optional_tensors, with_pairs
-from gradverify.verifier.infer.search import Solution
+from gradverify.verifier.infer.search import Solution, on_one_line
 from gradverify.verifier.infer.siblings import sibling
 from gradverify.verifier.infer.state import LENGTHS, Argument, Kind, State, lengths_of
 from gradverify.verifier.infer.sweep import Apart, Sweeping, apart, rows
@@ -51,11 +51,12 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
     state, remarks = with_constants(known, _with_lengths_held(state), found.ran)
     state, ran = without_unread(caller, state, found.ran)
     state, complexes = _with_complex(known, state)
-    state, ran = with_windows(caller, Sweeping(caller, ran).shrunk(state), ran)
+    shrinking = Sweeping(caller, ran)
+    state, ran = with_windows(caller, shrinking.shrunk(state), ran)
     state, optional = with_optional_tensors(known, state)
     state, paired = with_pairs(known, state)
     state = with_other_values(known, state)
-    sweeping = Sweeping(caller, ran)
+    sweeping = Sweeping(caller, ran, shrinking.avoided)
     sizes = sweeping.second_sizes(state)
     state = with_valid_choices(caller, state, rows(sizes))
     fixed = sweeping.fixed_sizes(state, sizes)
@@ -85,9 +86,25 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
             *reshaped,
         ),
         remarks=tuple(remarks),
-        never=tuple((name, said) for name, said, is_open in (*left, *nothing) if is_open),
+        never=(
+            *((name, said) for name, said, is_open in (*left, *nothing) if is_open),
+            *_avoided(found, sweeping),
+        ),
         tries=found.tries,
     )
+
+
+def _avoided(found: Solution, sweeping: Sweeping) -> Iterator[Remark]:
+    """The first inputs that forward accepts and backward does not, where others were found.
+
+    That these get through may mean that backward is wrong for all but them.
+    """
+    searched = [(one.state, one.ran.backward) for one in found.avoided]
+    for state, error in (*searched, *sweeping.avoided)[:1]:
+        name = next((a.name for a in state.arguments if a.is_tensor), "")
+        if error is not None:
+            said = f"at {state.described()}, which forward takes, backward raises {on_one_line(error)}"
+            yield name, f"{said}; other sizes were verified"
 
 
 def _definite(state: State) -> State:
@@ -232,4 +249,6 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
     elif guess.kind is Kind.LITERAL and not guess.found:
         yield Doubt(name, f"`{name}` ({guess.choices[0]!r})", of_values=True)
     elif number and len(guess.choices) > 1:
-        yield Doubt(name, f"`{name}`", certain=(guess.choices[0],))
+        for other in guess.choices[1:]:
+            rest = tuple(choice for choice in guess.choices if choice != other)
+            yield Doubt(name, f"`{name}` ({other!r})", certain=rest)

@@ -21,7 +21,7 @@ from gradverify.verifier.infer.chance import (
 from gradverify.verifier.infer.kinds import by_call
 from gradverify.verifier.infer.ranks import by_rank, lower_ranks, names_rank
 from gradverify.verifier.infer.repairs import Row, refused_gradient, repairs, unbroadcast
-from gradverify.verifier.infer.state import State, Waiting
+from gradverify.verifier.infer.state import Kind, State, Waiting
 from gradverify.verifier.infer.tracing import suspects_of
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
 from gradverify.verifier.raised_errors import is_bound_nowhere
@@ -67,6 +67,8 @@ class Solution:
     tries: int
     reshaped: str = ""
     """An input of another shape got through as well, but then hardly anything was left to be wrong."""
+    avoided: tuple[Solution, ...] = ()
+    """Inputs of the same kinds and ranks that forward accepts, and at which backward raises."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,8 @@ class _Search:
     """By the lines that the user's frames had come to."""
     fallback: Solution | None = None
     """Forward accepts it."""
+    refused: list[Solution] = field(default_factory=list)
+    """Forward accepts them, and backward does not."""
     unequal: Solution | None = None
     """Forward accepts it and backward does not, but it cuts a tensor into unequal parts."""
     by_chance: Solution | None = None
@@ -188,11 +192,16 @@ class _Search:
             if not result.is_whole or has_outer(state, result.outputs):
                 self._accepted_in_part(tried, uneven=bool(cuts))
             elif self._is_telling(tried, uneven=bool(cuts)):
-                return self.refusals.settled(tried, self.fallback)
+                return self._settled(tried)
         if self.by_chance is not None:
-            return replace(self.refusals.settled(self.by_chance, self.fallback), tries=self.tries)
+            return replace(self._settled(self.by_chance), tries=self.tries)
         best = self.fallback or self.unequal
         return NoSolution(self._furthest(), self.tries) if best is None else replace(best, tries=self.tries)
+
+    def _settled(self, found: Solution) -> Solution:
+        settled = self.refusals.settled(found, self.fallback)
+        alike = (one for one in self.refused if _is_of_other_sizes(one.state, settled.state))
+        return replace(settled, avoided=tuple(alike)) if settled.ran.is_whole else settled
 
     def _always_lacks(self) -> bool:
         return all(failed.missing for failed, _ in self.attempts.values())
@@ -227,6 +236,8 @@ class _Search:
     def _accepted_in_part(self, tried: Solution, *, uneven: bool) -> None:
         """Take in inputs that did not go all the way, and go on from them."""
         ran = tried.ran
+        if ran.fails_in_backward and not self._is_reduced(ran):
+            self.refused.append(tried)
         if uneven and self.unequal is None and ran.finite and ran.backward is not None:
             self.unequal = tried
             return
@@ -235,6 +246,11 @@ class _Search:
             self.fallback = tried
             self.most = min(self.most, self.tries + (MORE_IF_OUTER if ran.is_whole else MORE_TRIES))
         self.push(_alternatives(tried.state, ran, self.parameters))
+
+    def _is_reduced(self, ran: Ran) -> bool:
+        """Whether a gradient was refused for its number of dimensions: its input may have too many."""
+        refused = refused_gradient(ran.backward.message, self.parameters) if ran.backward else None
+        return refused is not None and len(refused.got) != len(refused.expected)
 
 
 def on_one_line(error: RaisedError) -> str:
@@ -267,10 +283,24 @@ def _refused_before(fallback: Solution | None, found: Solution) -> Solution | No
     """
     if fallback is None or fallback.ran.backward is None or not fallback.ran.finite:
         return None
-    kinds = [[(a.guess.kind, len(a.dims)) for a in s.state.arguments] for s in (fallback, found)]
-    return (
-        fallback if kinds[0] == kinds[1] and "invalid gradient" not in fallback.ran.backward.message else None
-    )
+    alike = _kinds(fallback.state) == _kinds(found.state)
+    return fallback if alike and "invalid gradient" not in fallback.ran.backward.message else None
+
+
+def _kinds(state: State) -> list[tuple[Kind, int]]:
+    return [(a.guess.kind, len(a.dims)) for a in state.arguments]
+
+
+def _is_of_other_sizes(state: State, found: State) -> bool:
+    """Whether it is of the kinds and ranks of what was found, and of its sizes that are mere numbers.
+
+    A bias of one row is another shape than one that is broadcast: its sizes are not what differs.
+    """
+    if _kinds(state) != _kinds(found):
+        return False
+    pairs = zip(found.arguments, map(state.shape, state.arguments), strict=True)
+    dims = ((dim, n) for a, shape in pairs for dim, n in zip(a.dims, shape, strict=True))
+    return all(dim.symbols or dim.value(found.values) == n for dim, n in dims)
 
 
 def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator[State]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gradverify.model import RaisedError
 from gradverify.verifier.infer.state import Dim, Kind, State
@@ -41,12 +41,16 @@ class Sweeping:
 
     caller: Caller
     ran: Ran
+    avoided: list[tuple[State, RaisedError]] = field(default_factory=list)
+    """Inputs that forward accepted on the way, and what backward raised there."""
 
     def runs(self, state: State, *, raises: bool = False) -> bool:
         """Whether forward accepts it, and what comes back is as good as before; with `raises`, no better."""
         result, ran = attempt(self.caller, state), self.ran
         if isinstance(result, RaisedError):
             return False
+        if ran.is_whole and result.fails_in_backward and result.backward is not None:
+            self.avoided.append((state, result.backward))
         return (
             (result.finite or not ran.finite)
             and (result.connected or not ran.connected)

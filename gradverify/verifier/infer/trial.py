@@ -58,6 +58,11 @@ class Ran:
         flowed = any(g is not None for g in (self.gradients or {}).values())
         return self.finite and self.connected and self.backward is None and flowed
 
+    @property
+    def fails_in_backward(self) -> bool:
+        """Whether forward gives numbers, and backward raises what its author does not say."""
+        return self.finite and self.backward is not None and not self.backward.deliberate
+
     def entries(self) -> int:
         """Numbers in all outputs."""
         return sum(o.numel() for o in self.outputs)

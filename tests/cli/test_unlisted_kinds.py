@@ -1,0 +1,104 @@
+"""Functions without a spec, of which what was inferred, or left out, decides more than it should."""
+
+import json
+
+import pytest
+
+
+def checked(place, file, *options):
+    ran = place("unlisted")("check", file, "--format", "json", *options)
+    return {t["name"]: t for t in json.loads(ran.out)["targets"]}
+
+
+def messages_of(target, code="GV109"):
+    return [f["message"] for f in target["findings"] if f["code"] == code]
+
+
+@pytest.fixture(scope="module")
+def unwritten(place):
+    return checked(place, "unwritten.py")
+
+
+def test_unwritten_entries_of_guessed_indices_are_no_mistake(unwritten):
+    found = {name: t["status"] for name, t in unwritten.items()}
+    # What the memory holds decides how far off it is, and whether a number is.
+    assert found.pop("FirstRowForgotten") in {"failed", "inconclusive"}
+    assert found == {
+        "AlongLast": "inconclusive",
+        "Rows": "inconclusive",
+        "Swapped": "inconclusive",
+        "AddedByHand": "failed",
+    }
+
+
+@pytest.mark.parametrize("name", ["AlongLast", "Rows", "Swapped"])
+def test_what_is_never_written_is_called_neither_random_nor_a_write_of_grad(unwritten, name):
+    said = messages_of(unwritten[name])
+    assert said and all("integer tensor" in m and "random" not in m and ".grad" not in m for m in said)
+
+
+SWALLOWED = {
+    "Penalty": ("backward raises AttributeError", "but gradverify guessed `module`"),
+    "Suppressed": ("forward raises AttributeError", "but gradverify guessed `config`"),
+    "ByName": ("forward raises TypeError", "but gradverify guessed `table`"),
+}
+"""What is raised and caught, and what was guessed."""
+
+
+def test_what_only_a_handler_gave_is_not_verified(place):
+    found = checked(place, "swallowed.py")
+    right = {"FastWhereInstalled", "Falls", "OneOrTheOther"}
+    assert {t["status"] for name, t in found.items() if name in right} == {"passed"}
+    for name, said in SWALLOWED.items():
+        assert found[name]["status"] == "inconclusive"
+        (message,) = messages_of(found[name])
+        assert all(words in message for words in (*said, "and catches it, at all inputs"))
+
+
+ONES = {"Deviation": "`d` may be 1", "Squeezed": "`d` may be 1", "Differences": "`n` may be 1"}
+"""What is wrong at a size of 1 alone, and what was guessed there."""
+
+
+def test_what_is_wrong_at_a_size_of_1_is_open_without_a_spec(place):
+    found = checked(place, "ones.py")
+    assert {t["status"] for name, t in found.items() if name not in ONES} == {"passed"}
+    for name, guessed in ONES.items():
+        assert found[name]["status"] == "inconclusive"
+        assert all(m.endswith(f"but gradverify guessed that {guessed}") for m in messages_of(found[name]))
+
+
+OF_NUMBERS = {"Dropped": "`p` (", "Huber": "`delta` (", "Stabilised": "`eps` (", "Smoothed": "`scale` ("}
+"""What is right at the default of an option alone, and the option, with the value at which it is wrong."""
+
+
+def test_a_real_default_is_varied(place):
+    found = checked(place, "numbers.py")
+    assert {t["status"] for name, t in found.items() if name not in OF_NUMBERS} == {"passed"}
+    for name, guessed in OF_NUMBERS.items():
+        assert found[name]["status"] == "inconclusive"
+        assert messages_of(found[name]) and all(guessed in m for m in messages_of(found[name]))
+
+
+def test_sizes_at_which_backward_raises_are_not_avoided_in_silence(place):
+    found = checked(place, "refused_sizes.py")
+    assert {name: t["status"] for name, t in found.items()} == {
+        "Halves": "inconclusive",
+        "Pooled": "inconclusive",
+        "Thirds": "inconclusive",
+        "Doubled": "passed",
+        "Paired": "passed",
+        "Summed": "passed",
+        "Biased": "passed",
+    }
+    for name, raised in (
+        ("Halves", "returned an invalid gradient"),
+        ("Thirds", "shape '[3, -1]' is invalid"),
+    ):
+        assert any(
+            "which forward takes, backward raises" in m and raised in m for m in messages_of(found[name])
+        )
+
+
+def test_a_pass_at_one_size_says_so(place):
+    ran = place("unlisted")("check", "refused_sizes.py", "-k", "Paired")
+    assert "one size only" in ran.out
