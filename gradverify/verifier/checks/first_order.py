@@ -64,7 +64,7 @@ from gradverify.verifier.numerics.proof import Certificate, certify, damping_of
 from gradverify.verifier.numerics.sampling import Sampler, own_noise
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge
-from gradverify.verifier.raised_errors import missing_package
+from gradverify.verifier.raised_errors import fails_to_import
 
 
 def refused_empty(sample: Sample) -> FirstOrder | None:
@@ -448,7 +448,7 @@ def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Findi
     said = f"backward raised {error.type}{when}: {first_line(error.message)}"
     missing = lacking(error, sample.subject.settings.device)
     if missing:
-        code = "GV001" if missing_package(error) else "GV109"
+        code = "GV001" if fails_to_import(error) else "GV109"
         return sample.finding(code, said, hint=missing, raised=error)
     hint = ""
     last = error.frames[-1] if error.frames else None
