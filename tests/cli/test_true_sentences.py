@@ -104,6 +104,74 @@ CASES = {
         "is now removed",
         "removed from torch",
     ),
+    "a backward that uses bits of grad_output, and no cast": (
+        (
+            "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n        return 3.0 * x\n\n"
+            "    @staticmethod\n    def backward(ctx, grad_output):\n"
+            "        bits = grad_output.contiguous().view(torch.int64) & ~0xFFFFFFFFFF\n"
+            "        return 3.0 * bits.view(torch.float64)\n"
+        ),
+        "what backward makes of further digits (their bits, say) does not scale with it",
+        "backward rounds grad_output to",
+    ),
+    "a backward that casts grad_output": (
+        (
+            "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n        return 3.0 * x\n\n"
+            "    @staticmethod\n    def backward(ctx, grad_output):\n"
+            "        return 3.0 * grad_output.half().double()\n"
+        ),
+        "backward rounds grad_output to float16",
+        "their bits",
+    ),
+    "a gradient in float32, which may hold all of it": (
+        (
+            "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n        ctx.shape = x.shape\n"
+            "        return x.sum()\n\n    @staticmethod\n    def backward(ctx, grad_output):\n"
+            "        return grad_output.float().expand(ctx.shape)\n"
+        ),
+        "the engine casts it, and what float32 does not hold is lost",
+        "its digits are lost",
+    ),
+    "a line that unpacks some of the saved tensors": (
+        (
+            "def scalars(saved):\n    return [t for t in saved if t.dim() == 0]\n\n\n"
+            "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+            "        ctx.save_for_backward(x)\n        return 2.0 * x\n\n"
+            "    @staticmethod\n    def backward(ctx, grad_output):\n"
+            "        a, b = scalars(ctx.saved_tensors)\n        return 2.0 * grad_output\n"
+        ),
+        "not enough values to unpack (expected 2, got 0)",
+        "no saved tensors",
+    ),
+    "a forward that saves something in other calls": (
+        (
+            "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n        if x.sum() > 1e9:\n"
+            "            ctx.save_for_backward(x)\n        return 2.0 * x\n\n"
+            "    @staticmethod\n    def backward(ctx, grad_output):\n"
+            "        (x,) = ctx.saved_tensors\n        return 2.0 * grad_output\n"
+        ),
+        "In this call forward saved nothing",
+        "never calls",
+    ),
+    "a double backward that fails and does not say that it is not meant": (
+        (
+            "class Inner(Function):\n    @staticmethod\n    def forward(ctx, g, x):\n"
+            "        return 2.0 * g * x\n\n    @staticmethod\n    def backward(ctx, gg):\n"
+            "        return gg @ torch.ones(77, 3, dtype=gg.dtype), None\n\n\n"
+            "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+            "        ctx.save_for_backward(x)\n        return x**2\n\n"
+            "    @staticmethod\n    def backward(ctx, grad_output):\n"
+            "        return Inner.apply(grad_output, *ctx.saved_tensors)\n"
+        ),
+        "the double backward raises RuntimeError at the second differentiation",
+        "explicit error",
+    ),
+    "a forward that counts its calls": (
+        "class F(Function):\n    calls = 0\n\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        F.calls += 1\n        return x * (1.0 + 0.001 * F.calls)\n" + IDENTITY,
+        "forward gives other values at each call",
+        "stochastic",
+    ),
     "an exception that hides another one": (
         "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n        try:\n"
         "            return x @ missing\n        except NameError:\n"

@@ -23,6 +23,7 @@ wrong at the neighbours, and so is its average.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -451,16 +452,29 @@ def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Findi
         code = "GV001" if fails_to_import(error) else "GV109"
         return sample.finding(code, said, hint=missing, raised=error)
     hint = ""
-    last = error.frames[-1] if error.frames else None
-    if last is not None and "saved_tensors" in last.source and "unpack" in error.message:
+    if error.frames and _unpacks_saved_tensors(error.frames[-1].source) and "unpack" in error.message:
         if "got 0" in error.message:
             said = f"backward raised{when}: no saved tensors ({error.type}: {first_line(error.message)})"
             hint = (
-                "forward never calls ctx.save_for_backward: call it with the tensors that backward unpacks."
+                "In this call forward saved nothing: hand the tensors that backward unpacks to "
+                "ctx.save_for_backward."
             )
         else:
             hint = "Save as many tensors in forward as backward unpacks, in the same order."
     return sample.finding("GV102", said, hint=hint, raised=error)
+
+
+def _unpacks_saved_tensors(line: str) -> bool:
+    """Whether a line of source is `a, b = ctx.saved_tensors`: what it unpacks is what forward saved."""
+    try:
+        (statement,) = ast.parse(line).body
+    except (SyntaxError, ValueError):
+        return False
+    return (
+        isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Attribute)
+        and statement.value.attr in {"saved_tensors", "saved_variables"}
+    )
 
 
 def _of_single_precision(finding: Finding) -> Finding:

@@ -174,9 +174,7 @@ def centre_of(problem: Problem) -> Tensor | NotJudged:
             return NotJudged(f"under torch.no_grad() forward {_raised(result.error)}")
         values.append(problem.outputs.flatten(result.value))
     if not torch.equal(values[0].nan_to_num(), values[1].nan_to_num()):
-        return NotJudged(
-            "forward gives other values at each call, random states replayed (stochastic)", unrepeatable=True
-        )
+        return NotJudged("forward gives other values at each call, random states replayed", unrepeatable=True)
     seen = _unlike_with_a_graph(problem, values[0]) if isinstance(problem, CallProblem) else None
     return values[0] if seen is None else seen
 
