@@ -172,6 +172,33 @@ CASES = {
         "forward gives other values at each call",
         "stochastic",
     ),
+    "a second derivative by a backward that counts its calls": (
+        (
+            "class F(Function):\n    calls = 0\n\n    @staticmethod\n    def forward(ctx, x):\n"
+            "        return 2.0 * x\n\n    @staticmethod\n    def backward(ctx, grad_output):\n"
+            "        F.calls += 1\n        return grad_output * (2.0 + 0.01 * (F.calls % 5))\n"
+        ),
+        "backward gives other values at each call, random states replayed",
+        "forward gives other values",
+    ),
+    "a backward that divides by what a loss of one output sends for the other": (
+        (
+            "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+            "        return 2.0 * x, 3.0 * x\n\n    @staticmethod\n    def backward(ctx, g, h):\n"
+            "        size = float(h.abs().max())\n        return (2.0 * g + 3.0 * h) * (1.0 / size * size)\n"
+        ),
+        "backward raises ZeroDivisionError when the grad_output of an output is zeros",
+        "set_materialize_grads",
+    ),
+    "a process that code aborts": (
+        (
+            "import os\n\n\nclass F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+            "        return 2.0 * x\n\n    @staticmethod\n    def backward(ctx, grad_output):\n"
+            "        os.abort()\n"
+        ),
+        "Compiled code gave up",
+        "out of bounds",
+    ),
     "an exception that hides another one": (
         "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n        try:\n"
         "            return x @ missing\n        except NameError:\n"
@@ -208,6 +235,10 @@ def test_what_is_said_is_true(tmp_path, name):
     if "np.float_" in text and not version("numpy").startswith("2."):
         pytest.skip("this NumPy has the alias")
     (tmp_path / "m.py").write_text(HEAD + text)
+    if "os.abort" in text:  # of what is guessed it may be the guess
+        (tmp_path / "m.gradverify.yaml").write_text(
+            "gradverify: 1\nmodule: m.py\nfunctions:\n  F: {inputs: {x: [2, 3]}}\n"
+        )
     if "Layer" in text:
         (tmp_path / "m.gradverify.yaml").write_text(
             "gradverify: 1\nmodule: m.py\nfunctions:\n  Layer: {init: {}, inputs: {x: [2, 3]}}\n"

@@ -20,7 +20,7 @@ OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, anothe
 
 SAME_NUMBERS = (
     "Draw random numbers from torch's, NumPy's or Python's global generator, which are replayed for each "
-    "call, or take them as an input. What forward reads beside its inputs must not change from call to call."
+    "call, or take them as an input. What it reads beside its inputs must not change from call to call."
 )
 """What to try where forward gives other values at the same inputs."""
 

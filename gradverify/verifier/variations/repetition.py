@@ -41,8 +41,8 @@ STATE_HINT = (
     "overlap whenever a Function is used twice in one model."
 )
 NONDETERMINISTIC_HINT = (
-    "Look for a race, memory that is read before it is written (torch.empty), or random numbers from a "
-    "source of its own."
+    "Look for a race, memory that is read before it is written (torch.empty), random numbers from a source "
+    "of its own, or something outside ctx that every call changes."
 )
 
 FIRST_CALL = Variant(
@@ -104,7 +104,7 @@ def _unrepeated(base: Verified, runs: Sequence[tuple[Tensor, Tensor]]) -> Findin
     else:
         code, hint, cause = "GV410", NONDETERMINISTIC_HINT, NOT_REPEATED
         said = (
-            f"backward is not deterministic: the same call gave {worst.place} as {worst.values}, "
+            f"backward does not repeat itself: the same call gave {worst.place} as {worst.values}, "
             "far beyond rounding, with every random state replayed"
         )
     return base.finding(code, said, hint=hint, input=worst.name, cause=cause)
