@@ -103,7 +103,7 @@ def _of_nothing(sample: Sample, inputs: Layout, gradient: Tensor, wrong: Tensor)
     number_of = inputs.block_of(worst)
     name = sample.problem.input_names[number_of]
     place = indexed(name, inputs.blocks[number_of].index(worst))
-    read = ": uninitialised memory, or a division by the size" if gradient[worst].isnan() else ""
+    read = ", as uninitialised memory or a division by the size gives" if gradient[worst].isnan() else ""
     return sample.finding(
         "GV412",
         f"what forward returns is empty, and the gradient of {place} is {number(gradient[worst].item())}, "
