@@ -219,6 +219,26 @@ CASES = {
         "over one 64 times smaller: it may have no limit here",
         "without limit",
     ),
+    "a backward that has torch differentiate something else": (
+        (
+            "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+            "        ctx.save_for_backward(x)\n        return torch.sinh(x)\n\n"
+            "    @staticmethod\n    def backward(ctx, grad_output):\n        (x,) = ctx.saved_tensors\n"
+            "        with torch.enable_grad():\n            y = x.detach().requires_grad_()\n"
+            "            return torch.autograd.grad(torch.tanh(y), y, grad_output)[0]\n"
+        ),
+        "backward has torch differentiate what it computes (`torch.autograd.grad`)",
+        "That is right",
+    ),
+    "a tensor of the module that something is added to": (
+        (
+            "OFFSET = torch.ones(1, dtype=torch.float64)\n\n\nclass F(Function):\n    @staticmethod\n"
+            "    def forward(ctx, x):\n        return OFFSET.add(2.0 * x)\n\n"
+            "    @staticmethod\n    def backward(ctx, grad_output):\n        return 2.0 * grad_output\n"
+        ),
+        '"status": "passed"',
+        "writes `OFFSET`",
+    ),
     "an exception that hides another one": (
         "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n        try:\n"
         "            return x @ missing\n        except NameError:\n"
