@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from gradverify.lint.alarm import Alarm, Rule
 from gradverify.source import Function, dotted, every_parameter, own_nodes_of, root_name
@@ -15,10 +15,13 @@ CALLED = ("forward", "setup_context", "backward", "vjp")
 """Methods that a gradient hangs on."""
 
 MUTATING = frozenset(
-    {"add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft"}
+    {"append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft"}
     | {"remove", "setdefault", "update"}
 )
 """Methods by which containers of Python change."""
+
+MUTATING_ALONE = MUTATING | {"add"}
+"""The same where the result is not used: `add` of a tensor returns what it adds up, that of a set nothing."""
 
 PROCESS = frozenset(
     {"gc.get_objects", "gc.get_referrers", "inspect.currentframe", "inspect.stack", "inspect.trace"}
@@ -64,7 +67,9 @@ def _local_names(node: ast.FunctionDef) -> set[str]:
 def _outside(
     node: ast.FunctionDef, local: set[str], imported: Mapping[str, str]
 ) -> Iterator[tuple[ast.AST, str, str]]:
-    for inner in own_nodes_of(node.body):
+    inside = [*own_nodes_of(node.body)]
+    alone = {id(inner.value) for inner in inside if isinstance(inner, ast.Expr)}
+    for inner in inside:
         if isinstance(inner, ast.Name | ast.Attribute | ast.Subscript):
             written = not isinstance(inner.ctx, ast.Load)
             outside = root_name(inner) not in local | {""}
@@ -73,15 +78,15 @@ def _outside(
             elif isinstance(inner, ast.Attribute) and outside and dotted(inner, imported) in PROCESS:
                 yield inner, f"reads `{ast.unparse(inner)}` of the process around it", _HINT_PROCESS
         elif isinstance(inner, ast.Call):
-            owner = _changed(inner)
+            owner = _changed(inner, MUTATING_ALONE if id(inner) in alone else MUTATING)
             if owner is not None and root_name(owner) not in local | imported.keys() | {""}:
                 yield inner, f"writes `{_shown(owner)}`, which is not on ctx", _HINT_STATE
 
 
-def _changed(call: ast.Call) -> ast.expr | None:
-    """What a call changes in place, as far as its name tells."""
+def _changed(call: ast.Call, mutating: Collection[str]) -> ast.expr | None:
+    """What a call changes in place, as far as its name tells, which is one of some methods'."""
     match call:
-        case ast.Call(func=ast.Attribute(value=owner, attr=attr)) if attr in MUTATING:
+        case ast.Call(func=ast.Attribute(value=owner, attr=attr)) if attr in mutating:
             return owner
         case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[owner, *_]):
             return owner
@@ -96,7 +101,10 @@ def _shown(node: ast.expr) -> str:
     return ast.unparse(node)
 
 
-_HINT_SAME = "That is right, and as fast and as exact as torch's own gradient of the same operations."
+_HINT_SAME = (
+    "That is as right as what it differentiates, and no faster than torch's own gradient of the same "
+    "operations."
+)
 
 DIFFERENTIATING = frozenset(
     {"torch.autograd.grad", "torch.autograd.backward", "torch.autograd.functional.vjp"}
@@ -105,14 +113,14 @@ DIFFERENTIATING = frozenset(
 
 
 def differentiates_forward(function: Function) -> Iterator[Alarm]:
-    """GV817: backward has no formula of its own, but differentiates what forward computes."""
+    """GV817: backward has no formula of its own, but has torch differentiate what it computes."""
     backward = function.backward
     for node in backward.nodes if backward is not None else ():
         if not isinstance(node, ast.Call) or backward is None:
             continue
         of_tensor = isinstance(node.func, ast.Attribute) and node.func.attr == "backward" and _is_local(node)
         if dotted(node.func, function.imported) in DIFFERENTIATING or of_tensor:
-            said = f"{backward.name} differentiates forward again (`{ast.unparse(node.func)}`)"
+            said = f"{backward.name} has torch differentiate what it computes (`{ast.unparse(node.func)}`)"
             yield Alarm(node, said, _HINT_SAME)
             return
 

@@ -207,7 +207,7 @@ def _read_as_contiguous(call: ast.Call, known: Aliases, handed: set[int]) -> Ite
     elif taken and call.func.attr == "view" and _merges(call):
         yield Alarm(
             call,
-            f"`{ast.unparse(call)}` raises where `{taken}` comes non-contiguous, as from a transpose",
+            f"`{ast.unparse(call)}` may raise where `{taken}` comes non-contiguous, as from a transpose",
             "Use .reshape, or .contiguous() first.",
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gradverify.deduced import Attempt, Deduced
+from gradverify.deduced import Attempt, Deduced, DeducedTensor
 from gradverify.errors import UsageError
 from gradverify.model import InputSource, TargetPlan, TargetReport, Verdict, shown_path
 from gradverify.session.modules import Module
@@ -124,9 +124,9 @@ def _judged(planned: Planned, found: Deduced, request: Request) -> DraftedEntry:
     """The entry, with what a spec must say so that it is judged as it is without one."""
     plan = plan_from(planned, found, request)
     remarks = {d.name: f"{d.certain[0]} in the source" if d.certain else "guessed" for d in found.doubts}
-    for name, sentence in (*found.remarks, *found.never):
-        constant = "backward always returns None" in sentence
-        remarks[name] = "backward returns None for it: a constant?" if constant else sentence
+    remarks |= dict((*found.remarks, *found.never))
+    constant = (i.name for i in found.inputs if isinstance(i, DeducedTensor) and i.requires_grad is False)
+    remarks |= {name: "backward returns None for it: a constant?" for name in constant if name in remarks}
     entry = DraftedEntry(planned.target.name, entry_data(found), input_comments=tuple(remarks.items()))
     inferred = _status(planned, plan, request)
     as_spec = replace(plan, source=InputSource.SPEC, doubts=(), remarks=(), never=())

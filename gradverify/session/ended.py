@@ -130,16 +130,24 @@ def _ended(state: TargetState, error: WorkerError, frames: tuple[Frame, ...]) ->
     elif "exited" in error.how:
         hint = "Let the code raise an exception instead of ending the process."
     elif "SIGKILL" in error.how:
-        hint = "The system does this to a process that takes too much memory: use smaller sizes."
+        hint = "If not the code itself, the system does this where memory runs out: use smaller sizes."
     elif _is_guessed(state):
         return _of_a_guess(message, state, error, _raised(fatal_error(error.trace) or ENDED, frames))
     else:
-        hint = (
-            "Memory is read or written out of bounds: run the reproducing command under a debugger, or with "
-            "CUDA_LAUNCH_BLOCKING=1 on a GPU."
-        )
+        why = next((f"{why}: " for signal, why in _WHY_KILLED.items() if signal in error.how), "")
+        hint = f"{why}run the reproducing command under a debugger, or with CUDA_LAUNCH_BLOCKING=1 on a GPU."
+        hint = hint[:1].upper() + hint[1:]
         said = fatal_error(error.trace) or ENDED
     return _finding("GV901", message, hint, state, error, _raised(said, frames))
+
+
+_WHY_KILLED = {
+    "SIGABRT": "Compiled code gave up: an assertion, an exception of C++, memory that it found damaged",
+    "SIGFPE": "Compiled code divides an integer by zero, most likely",
+    "SIGSEGV": "Memory is read or written out of bounds",
+    "SIGBUS": "Memory is read or written out of bounds",
+}
+"""What a signal tells of the process that it ends."""
 
 
 def _raised(said: str, frames: tuple[Frame, ...]) -> RaisedError | None:

@@ -128,7 +128,7 @@ def _too_large(case: Case, limit: str) -> Finding:
         f"the inputs of case {case.id} take {of_one} (`{largest.name}` is [{shape}]): verifying it needs at "
         f"least {needed}, more than the {limit}",
         case=CasePoint(case.id, case.sizes, case.options),
-        hint="Use smaller sizes: a backward is right or wrong at small sizes as at large ones.",
+        hint="Use smaller sizes: most mistakes of a backward show at small sizes, too.",
     )
 
 

@@ -24,91 +24,129 @@ from gradverify.verifier import dispatching
 from gradverify.verifier.devices import accelerators, kind_of
 from gradverify.verifier.global_state import leave_modes, modes
 from gradverify.verifier.interpreter.out_of_bounds import OF_THE_INTERPRETER
-from gradverify.verifier.raised_errors import describe, missing_package
+from gradverify.verifier.raised_errors import OF_ANOTHER_VERSION, describe, is_raised_by_hand, not_imported
 
 WANTS_A_GPU = (
     "active drivers ([])",  # triton
     "Torch not compiled with CUDA enabled",
     "No CUDA GPUs are available",
     "Found no NVIDIA driver",
-    "with arguments from the 'CPU' backend",  # an operator that has kernels for other devices alone
 )
-"""Parts of messages of a call that a GPU would have answered."""
+"""Parts of messages of torch and Triton for a call that a GPU would have answered."""
 
-_SPEAKS_OF_A_GPU = re.compile(r"\b(?:cuda|gpus?|nvidia|hip|rocm)\b|\bis_cuda\b", re.IGNORECASE)
+_NO_KERNEL = re.compile(
+    r"Could not run '([\w:.]+)' with arguments from the '(\w+)' backend.*for these backends: \[([^\]]*)",
+    re.DOTALL,
+)
+"""torch's message of an operator without kernels there: its name, that backend, those that it has."""
+
+_OF_GPUS = frozenset({"CUDA", "HIP", "XPU", "MPS"})
+"""Backends of an operator's kernels that a GPU runs."""
+
+_SPEAKS_OF_A_GPU = re.compile(r"(?i:\b(?:cuda|gpus?|nvidia|rocm)\b|\bis_cuda\b)|\bHIP\b")
 """In a message, or in the line that raises it: the author may refuse tensors that are elsewhere."""
 
 
 _NO_POINTER = "cannot be accessed from Triton (cpu tensor?)"
 """In Triton's message for a tensor of the CPU, where a kernel is compiled."""
 
-_CPU_ALONE = (
-    "{device} device type tensor to numpy",  # Tensor.numpy
-    "with arguments from the '{backend}' backend",  # an operator without kernels there
-)
-"""In messages of torch for what runs on tensors of the CPU alone; `device` may be `cuda:0`."""
+_NO_NUMPY = "{device} device type tensor to numpy"
+"""In torch's message of Tensor.numpy, which takes tensors of the CPU alone; `device` may be `cuda:0`."""
 
 
 def needs_the_cpu(error: RaisedError, device: str) -> str:
     """What to do where a forward on a device runs what is for the CPU alone; empty for every other error."""
     kind = kind_of(device)
     message = re.sub(rf"\b{kind}:\d+", kind, error.message)
-    if kind == "cpu" or not any(m.format(device=kind, backend=kind.upper()) in message for m in _CPU_ALONE):
+    kernels = _NO_KERNEL.match(message)
+    of_the_cpu = kernels is not None and kernels[2] == kind.upper() and "CPU" in kernels[3].split(", ")
+    if kind == "cpu" or not (of_the_cpu or _NO_NUMPY.format(device=kind) in message):
         return ""
     return "It runs on the CPU alone, as it is written. `devices: [cpu]` in a spec skips it elsewhere."
 
 
 _GONE = re.compile(
-    r"^module '([\w.]+)' has no attribute '(\w+)'|deprecated .* and is now removed|^`([\w.]+)` was removed in"
+    r"^module '([\w.]+)' has no attribute '(\w+)'(?:\.\n(.+))?"
+    r"|deprecated .* and is now removed|^`([\w.]+)` was removed in .*?\. (.+)"
 )
-"""What modules and torch say of what they once had."""
+"""What modules and torch say of what they once had, and of what to use in its place."""
 
 
 def of_another_version(error: RaisedError) -> str:
     """What an installed package no longer has, or never had; empty for every other error."""
+    gone = _gone(error)
+    return f"{' '.join(filter(None, gone))} No inputs help." if gone else ""
+
+
+def of_another_version_at_import(error: RaisedError) -> str:
+    """The same where a module is imported, whose error is quoted in full: nothing where that says it."""
+    what, said = _gone(error) or ("", "")
+    return "" if said else what
+
+
+def _gone(error: RaisedError) -> tuple[str, str] | None:
+    """What is gone, and what its package says of it; None for every other error."""
     gone = _GONE.search(error.message) if error.type in {"AttributeError", "RuntimeError"} else None
     if gone is None:
-        return ""
-    if not gone[1] and not gone[3]:
-        return "What it calls was removed from torch, and no inputs help."
-    if gone[3]:
-        return f"`{gone[3]}` was removed, and no inputs help."
+        return None
+    if gone[4]:
+        return f"`{gone[4]}` was removed.", f"Its package says: {gone[5]}"
+    if not gone[1]:
+        return None if is_raised_by_hand(error) else ("What it calls was removed from torch.", "")
     file = getattr(sys.modules.get(gone[1].partition(".")[0]), "__file__", None) or ""
     if "site-packages" not in file and "dist-packages" not in file:
-        return ""  # a module of the user's own, which may be half imported
-    what = f"`{gone[1]}` has no `{gone[2]}` here"
-    return f"{what}: it is misspelt, or was written for another version, and no inputs help."
-
-
-def _not_installed(error: RaisedError) -> str:
-    package = missing_package(error)
-    return (
-        f"`{package}` cannot be imported here. Install it: what needs it is verified then." if package else ""
-    )
+        return None  # a module of the user's own, which may be half imported
+    if gone[3]:
+        return f"`{gone[1]}` has no `{gone[2]}` here.", f"It says: {gone[3]}"
+    return OF_ANOTHER_VERSION.format(owner=gone[1], name=gone[2]), ""
 
 
 def lacking(error: RaisedError, device: str = "cpu") -> str:
     """What a call on tensors of a device lacks, with what to do about it; empty for every other error."""
-    gpu = "`--device cuda` verifies it where there is one; `devices: [cuda]` in a spec skips it elsewhere."
+    lacks, is_of_a_gpu = _lacking(error, device)
+    return f"{lacks}{_GPU}; `devices: [cuda]` in a spec skips it elsewhere." if is_of_a_gpu else lacks
+
+
+def lacking_at_import(error: RaisedError) -> str:
+    """The same where a module is imported, which no spec skips."""
+    lacks, is_of_a_gpu = _lacking(error, "cpu")
+    return f"{lacks}{_GPU}." if is_of_a_gpu else lacks
+
+
+_GPU = "`--device cuda` verifies it where there is one"
+
+
+def _lacking(error: RaisedError, device: str) -> tuple[str, bool]:
+    """What is lacking; whether it is a GPU, whose remedy is yet to be said."""
     if error.type == OF_THE_INTERPRETER:
         return (
-            f"Without a GPU, kernels run in Triton's interpreter, which does not support all of Triton. {gpu}"
+            "Without a GPU, kernels run in Triton's interpreter, which does not support all of Triton. ",
+            True,
         )
-    absent = _not_installed(error)
+    absent = not_imported(error)
     if absent:
-        return absent
-    here = bool(accelerators())
-    if not here and any(words in error.message for words in WANTS_A_GPU):
-        return f"It needs a GPU, and there is none here. {gpu}"
-    raised_at = error.frames[-1].source if error.deliberate and error.frames else ""
-    refused = error.deliberate or error.type == "RuntimeError"  # of a C++ operator's check
-    speaks = refused and _SPEAKS_OF_A_GPU.search(f"{error.message} {raised_at}")
-    if device == "cpu" and _NO_POINTER in error.message:
-        return f"It takes tensors on a GPU alone{'' if here else ', and there is none here'}. {gpu}"
-    if device == "cpu" and speaks:
-        none = "" if here else ", and there is none here"
-        return f"What it raises speaks of a GPU{none}: if it needs one, {gpu}"
-    return ""
+        return absent, False
+    none = "" if accelerators() else ", and there is none here"
+    if not is_raised_by_hand(error):
+        kernels = _NO_KERNEL.match(error.message) if none else None
+        of_the_cpu = kernels if kernels is not None and kernels[2] == "CPU" else None
+        if of_the_cpu is not None and _OF_GPUS.isdisjoint(of_the_cpu[3].split(", ")):
+            return f"`{of_the_cpu[1]}` has no kernel here for such tensors. If it has one on a GPU, ", True
+        if none and (of_the_cpu is not None or any(words in error.message for words in WANTS_A_GPU)):
+            return f"It needs a GPU{none}. ", True
+        if device == "cpu" and _NO_POINTER in error.message:
+            return f"A kernel got a tensor of the CPU, and takes those on a GPU alone{none}. ", True
+    spoken = _speaking_of_a_gpu(error) if device == "cpu" else ""
+    return (f"{spoken} speaks of a GPU{none}: if it needs one, ", True) if spoken else ("", False)
+
+
+def _speaking_of_a_gpu(error: RaisedError) -> str:
+    """What of an exception by which tensors may be refused speaks of a GPU; empty where nothing does."""
+    if not (error.deliberate or error.type == "RuntimeError"):  # of a C++ operator's check
+        return ""
+    line = error.frames[-1].source if is_raised_by_hand(error) else ""
+    spoken = (("What it raises", error.message), ("The line that raises it", line))
+    return next((what for what, text in spoken if _SPEAKS_OF_A_GPU.search(text)), "")
 
 
 T = TypeVar("T")

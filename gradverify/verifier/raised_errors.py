@@ -8,11 +8,13 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
+import importlib.util
 import linecache
 import re
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +30,12 @@ from gradverify.verifier.interpreter.out_of_bounds import OF_THE_INTERPRETER, Ou
 _NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
 """Python's own message of a NameError."""
 
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+_NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
+"""Python's own messages of an import that fails."""
+
+OF_ANOTHER_VERSION = "`{owner}` has no `{name}` here: it is misspelt, or was written for another version."
+
 _DYNAMIC = frozenset({"globals", "exec", "setattr", "__getattr__"})
 """What may bind any name of a module."""
 
@@ -38,13 +46,64 @@ def is_bound_nowhere(error: RaisedError) -> bool:
     return bool(name) and _binders(error, name) == frozenset()
 
 
-def missing_package(error: RaisedError) -> str:
-    """The package that an exception misses, at an import or where a failed one has left a name unbound."""
+def fails_to_import(error: RaisedError) -> bool:
+    """Whether an import fails, or a name is unbound that nothing but one would have bound."""
+    return bool(_failed_import(error))
+
+
+def not_imported(error: RaisedError) -> str:
+    """What an import that fails misses, with what to do about it; empty for every other error."""
+    kind, what, owner = _failed_import(error) or ("", "", "")
+    match kind:
+        case "package":
+            return f"`{what}` cannot be imported here. Install it: what needs it is verified then."
+        case "part":
+            return OF_ANOTHER_VERSION.format(owner=owner, name=what)
+        case "name":
+            return f"Nothing has bound `{what}` here: its import ({owner}) did not run, or failed."
+        case "import":
+            return "An import fails here: what needs it is verified where it does not."
+        case _:
+            return ""
+
+
+def is_importable(module_name: str) -> bool:
+    """Whether Python finds a module, without importing it (packages around it are)."""
+    if module_name in sys.modules:
+        return True
+    try:
+        return importlib.util.find_spec(module_name) is not None
+    except (ImportError, ValueError, AttributeError):
+        return False
+
+
+def is_raised_by_hand(error: RaisedError) -> bool:
+    """Whether it was raised by a `raise` or `assert` outside torch, and not by what that calls."""
+    return _ends_in_raise(error.frames)
+
+
+def _failed_import(error: RaisedError) -> tuple[str, str, str] | None:
+    """What fails: a `package` that is not installed, a `part` of one, a `name`, else an `import`; by name.
+
+    Last is what a part is missing in, or where a name's import stands.
+    """
     if error.type in {"ModuleNotFoundError", "ImportError"} and not error.deliberate:
-        found = re.search(r"'([\w.]+)'", error.message)
-        return found[1] if found else error.message
+        missing, part = _NO_MODULE.match(error.message), _NO_NAME.match(error.message)
+        if part is not None:
+            return ("part", part[1], part[2])
+        if missing is None:
+            return ("import", "", "")
+        above, _, last = missing[1].rpartition(".")
+        package = missing[1].partition(".")[0]
+        return ("part", last, above) if above and is_importable(package) else ("package", package, "")
     name = _missing(error)
-    return name if name and _binders(error, name) == frozenset({"import"}) else ""
+    if not name or _binders(error, name) != frozenset({"import"}):
+        return None
+    node, module = next(_imports_of(_seen_from(error), name))
+    package = module.partition(".")[0]
+    if package and not is_importable(package):
+        return ("package", package, "")
+    return ("name", name, f"{Path(error.frames[-1].file).name}:{node.lineno}")
 
 
 def _missing(error: RaisedError) -> str:
@@ -52,25 +111,57 @@ def _missing(error: RaisedError) -> str:
     return found[1] if found and not hasattr(builtins, found[1]) else ""
 
 
+def _imports_of(nodes: Iterable[ast.AST], name: str) -> Iterator[tuple[ast.stmt, str]]:
+    """Import statements that bind a name, each with the module it imports; empty for a relative one."""
+    for node in nodes:
+        match node:
+            case ast.Import(names=names):
+                yield from ((node, a.name) for a in names if name == (a.asname or a.name.partition(".")[0]))
+            case ast.ImportFrom(names=names, module=module, level=level):
+                own = "" if level else module or ""
+                yield from ((node, own) for a in names if name == (a.asname or a.name))
+            case _:
+                pass
+
+
+def _seen_from(error: RaisedError) -> list[ast.AST]:
+    """The nodes of the file in which it was raised; of functions, of those alone that hold that line.
+
+    What another function binds is not seen there, unless it declares it global.
+    """
+    last = error.frames[-1]
+    found: list[ast.AST] = []
+    waiting: list[tuple[ast.AST, bool]] = [(tree_of("".join(linecache.getlines(last.file))), True)]
+    while waiting:
+        node, seen = waiting.pop()
+        if seen or isinstance(node, ast.Global):
+            found.append(node)
+        holds = True
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            holds = node.lineno <= last.line <= (node.end_lineno or node.lineno)
+        waiting += [(child, seen and holds) for child in ast.iter_child_nodes(node)]
+    return found
+
+
 def _binders(error: RaisedError, name: str) -> frozenset[str] | None:
-    """What binds a name in the file in which an exception was raised: `import`, `other`; None if unknown."""
+    """What binds a name where an exception was raised, as `import` or `other`; None if unknown."""
     if not error.frames:
         return None
     try:
         tree = tree_of("".join(linecache.getlines(error.frames[-1].file)))
+        nodes = _seen_from(error)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     if not tree.body:
         return None
-    nodes = list(ast.walk(tree))
-    imports = [a for n in nodes if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names]
-    dynamic = any(isinstance(n, ast.Name) and n.id in _DYNAMIC for n in nodes)
-    if dynamic or any(a.name == "*" for a in imports):
+    everything = list(ast.walk(tree))
+    dynamic = any(isinstance(n, ast.Name) and n.id in _DYNAMIC for n in everything)
+    if dynamic or any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in everything):
         return None
-    imported = {a.asname or a.name.partition(".")[0] for a in imports}
     others = {bound for n in nodes for bound in _bound_by(n)}
-    binders = (("import", imported), ("other", others))
-    return frozenset(what for what, names in binders if name in names)
+    imported = any(True for _ in _imports_of(nodes, name))
+    binders = (("import", imported), ("other", name in others))
+    return frozenset(what for what, binds in binders if binds)
 
 
 def _bound_by(node: ast.AST) -> list[str | None]:

@@ -48,7 +48,7 @@ from gradverify.verifier.collect.importing import (
     resolve,
 )
 from gradverify.verifier.global_state import GlobalState, default_device
-from gradverify.verifier.guard import Raised, lacking, of_another_version
+from gradverify.verifier.guard import Raised, lacking_at_import, of_another_version_at_import
 from gradverify.verifier.inputs.arguments import OnEachRank, paths_of
 from gradverify.verifier.interpreter.launches import interpret_kernels, watch_kernels
 from gradverify.verifier.module_state import Left, outside_ctx
@@ -184,10 +184,11 @@ class Server:
             said = f"{result.error.type}: {result.error.message}"
             further = (
                 _where_looked_for(result.error, Path(request.path))
-                or of_another_version(result.error)
-                or lacking(result.error)
+                or of_another_version_at_import(result.error)
+                or lacking_at_import(result.error)
             )
-            return Failed(". ".join(filter(None, (said, further))), result.error)
+            joint = " " if said.endswith(".") else ". "
+            return Failed(joint.join(filter(None, (said, further))), result.error)
         sys.path += [folder for folder in request.folders if folder not in sys.path]
         imported, device = result.value
         self._module = imported.module

@@ -204,7 +204,7 @@ def test_the_furthest_attempt_is_told_and_no_draft_repeats_it(place):
     solved = "group: {process_group: world}, solver: {object: module:attribute}, y0: [...], method: {choices:"
     assert solved in found["Solved"]["hint"]
     assert "module 'torch' has no attribute 'gesv'" in found["Outdated"]["message"]
-    assert "no inputs help" in found["Outdated"]["hint"]
+    assert "No inputs help" in found["Outdated"]["hint"]
 
 
 def test_what_calls_tell_is_in_the_spec(place):

@@ -114,8 +114,8 @@ def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding:
             hint = "Return None in its place, and check the order: that of forward's arguments."
         case Irregularity.DTYPE:
             refused = "complex" in got and "complex" not in expected
-            said = f"backward returned a {got} gradient for `{name}`, which is {expected}: the engine "
-            said += "refuses it" if refused else "casts it, its digits are lost"
+            said = f"backward returned a gradient of {got} for `{name}`, which is {expected}: the engine "
+            said += "refuses it" if refused else f"casts it{_lost(got, expected)}"
             hint = "Allocate gradients with the dtype of the input (torch.empty_like)."
             hint = "Return its real part (`.real`), or declare a complex input." if refused else hint
             narrowed = first.single_precision or _is_narrowed_by_forward(sample, name)
@@ -131,6 +131,12 @@ def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding:
             hint = f"Return a gradient of the shape of `{name}`: this one's sum is not it." if wrong else hint
             severity = Severity.ERROR if wrong else Severity.WARNING
     return sample.finding(code, said, hint=hint, input=name, severity=severity)
+
+
+def _lost(got: str, expected: str) -> str:
+    """What a gradient of one dtype lacks where another one is expected; empty where it holds all of it."""
+    dtypes = (getattr(torch, got), getattr(torch, expected))
+    return "" if torch.promote_types(*dtypes) is dtypes[0] else f", and what {got} does not hold is lost"
 
 
 def _shapes(remark: Remark, name: str) -> str:

@@ -23,6 +23,7 @@ wrong at the neighbours, and so is its average.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -59,12 +60,12 @@ from gradverify.verifier.numerics.directional_derivative import slopes_along
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
 from gradverify.verifier.numerics.probes import random_signs
-from gradverify.verifier.numerics.problem import Layout, Problem
+from gradverify.verifier.numerics.problem import Block, Layout, Problem
 from gradverify.verifier.numerics.proof import Certificate, certify, damping_of
 from gradverify.verifier.numerics.sampling import Sampler, own_noise
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge
-from gradverify.verifier.raised_errors import missing_package
+from gradverify.verifier.raised_errors import fails_to_import
 
 
 def refused_empty(sample: Sample) -> FirstOrder | None:
@@ -102,7 +103,7 @@ def _of_nothing(sample: Sample, inputs: Layout, gradient: Tensor, wrong: Tensor)
     number_of = inputs.block_of(worst)
     name = sample.problem.input_names[number_of]
     place = indexed(name, inputs.blocks[number_of].index(worst))
-    read = ": uninitialised memory, or a division by the size" if gradient[worst].isnan() else ""
+    read = ", as uninitialised memory or a division by the size gives" if gradient[worst].isnan() else ""
     return sample.finding(
         "GV412",
         f"what forward returns is empty, and the gradient of {place} is {number(gradient[worst].item())}, "
@@ -228,6 +229,9 @@ RETURN_NONE = (
     "set_materialize_grads."
 )
 """The remedy of GV407."""
+
+EXPECT_ZEROS = "A loss that does not use an output sends zeros for it, in place of None."
+"""The same where autograd has put zeros in its place."""
 
 FAR_STEPS = (2.0**-6, 2.0**-7)
 """In units of the entry itself: 64 times the usual step and a fraction of the way to another decade."""
@@ -422,22 +426,33 @@ def _judge_blocks(
 
 
 def _raised(sample: Sample, error: RaisedError) -> Finding:
-    """GV407 where backward runs once every grad_output is defined, else GV102.
+    """GV407 where backward runs once no grad_output is undefined, or zeros in its place; else GV102.
 
     Outputs are differentiated one at a time, so the others' grad_outputs may have been undefined.
     """
     outputs = sample.problem.outputs
     if len(outputs.blocks) > 1 and sample.subject.has_python_backward and not error.deliberate:
-        defined = outputs.unflatten(torch.ones(outputs.size, dtype=torch.float64))
-        if not isinstance(sample.problem.pull_back(sample.problem.primals, defined), Raised):
-            return sample.finding(
-                "GV407",
-                f"backward raises {error.type} when a grad_output is undefined (None): "
-                f"{first_line(error.message)}",
-                hint=RETURN_NONE,
-                raised=error,
-            )
+        defined = torch.ones(outputs.size, dtype=torch.float64)
+        if not _raises_for(sample, defined):
+            when, hint = "when a grad_output is undefined (None)", RETURN_NONE
+            if any(_raises_for(sample, _of_one_output(defined, block)) for block in outputs.blocks):
+                when, hint = "when the grad_output of an output is zeros", EXPECT_ZEROS
+            said = f"backward raises {error.type} {when}: {first_line(error.message)}"
+            return sample.finding("GV407", said, hint=hint, raised=error)
     return backward_raised(sample, error)
+
+
+def _of_one_output(u: Tensor, block: Block) -> Tensor:
+    """Grad_outputs (flat, M) that are zeros but for one output."""
+    alone = torch.zeros_like(u)
+    alone[block.start : block.stop] = u[block.start : block.stop]
+    return alone
+
+
+def _raises_for(sample: Sample, u: Tensor) -> bool:
+    """Whether backward raises for grad_outputs (flat, M) that are all defined."""
+    grad_outputs = sample.problem.outputs.unflatten(u)
+    return isinstance(sample.problem.pull_back(sample.problem.primals, grad_outputs), Raised)
 
 
 def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Finding:
@@ -448,19 +463,32 @@ def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Findi
     said = f"backward raised {error.type}{when}: {first_line(error.message)}"
     missing = lacking(error, sample.subject.settings.device)
     if missing:
-        code = "GV001" if missing_package(error) else "GV109"
+        code = "GV001" if fails_to_import(error) else "GV109"
         return sample.finding(code, said, hint=missing, raised=error)
     hint = ""
-    last = error.frames[-1] if error.frames else None
-    if last is not None and "saved_tensors" in last.source and "unpack" in error.message:
+    if error.frames and _unpacks_saved_tensors(error.frames[-1].source) and "unpack" in error.message:
         if "got 0" in error.message:
             said = f"backward raised{when}: no saved tensors ({error.type}: {first_line(error.message)})"
             hint = (
-                "forward never calls ctx.save_for_backward: call it with the tensors that backward unpacks."
+                "In this call forward saved nothing: hand the tensors that backward unpacks to "
+                "ctx.save_for_backward."
             )
         else:
             hint = "Save as many tensors in forward as backward unpacks, in the same order."
     return sample.finding("GV102", said, hint=hint, raised=error)
+
+
+def _unpacks_saved_tensors(line: str) -> bool:
+    """Whether a line of source is `a, b = ctx.saved_tensors`: what it unpacks is what forward saved."""
+    try:
+        (statement,) = ast.parse(line).body
+    except (SyntaxError, ValueError):
+        return False
+    return (
+        isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Attribute)
+        and statement.value.attr in {"saved_tensors", "saved_variables"}
+    )
 
 
 def _of_single_precision(finding: Finding) -> Finding:

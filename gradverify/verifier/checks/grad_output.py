@@ -153,11 +153,11 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
             name = problem.input_names[number_of]
             if name in ignoring_grad_output(problem):
                 return _ignores(sample, name, is_sum=function == ONES)
-            function = None if function == ONES else function  # it is zero where grad_output is
-            short = [d for d in COARSE if function is None and name in rounded_to(sample, analytical, d)]
-            return _not_linear(
-                sample, name, (gradient[worst].item(), mixed[worst].item()), function, short[:1]
-            )
+            found = _not_linear(sample, name, (gradient[worst].item(), mixed[worst].item()))
+            if function is None or function == ONES:  # that is zero where grad_output is
+                return replace(found, hint=_of_digits(sample, analytical, name, own) or LOOK_FOR)
+            hint = IN_PLACE.format(name=name, function=function)
+            return replace(found, hint=hint, cause="grad-output-nonlinear")
     return None
 
 
@@ -213,6 +213,26 @@ def rounded_to(sample: Sample, analytical: Tensor, dtype: torch.dtype) -> tuple[
     return tuple(names)
 
 
+def _of_digits(sample: Sample, analytical: Tensor, name: str, own: slice) -> str:
+    """What to do where an input's gradient is right for grad_outputs of a shorter dtype; else empty.
+
+    A backward that casts gives the same for a grad_output as for what the cast makes of it. `own` are the
+    columns of the input.
+    """
+    dtype = next((d for d in COARSE if name in rounded_to(sample, analytical, d)), None)
+    if dtype is None:
+        return ""
+    short = str(dtype).removeprefix("torch.")
+    right = f"For a grad_output that {short} holds it is right: "
+    for draw in range(DRAWS):
+        u = random_signs(sample.problem.outputs.size, sample.case.seed + draw)
+        got, held = _gradient(sample, u), _gradient(sample, u.to(dtype).to(torch.float64))
+        if got is None or held is None or not _largest_share(got - held, held, own) <= SHOWS:
+            return f"{right}what backward makes of further digits (their bits, say) does not scale with it."
+    remedy = "Keep its dtype, or turn autocast off inside backward."
+    return f"{right}backward rounds grad_output to {short}. {remedy}"
+
+
 def _gradient(sample: Sample, u: Tensor) -> Tensor | None:
     """The gradient (flat, N) for a grad_output (flat, M); None where backward raises."""
     result = sample.problem.pull_back(sample.problem.primals, sample.problem.outputs.unflatten(u))
@@ -250,31 +270,23 @@ def _ignores(sample: Sample, name: str, *, is_sum: bool) -> Finding:
     return replace(found, cause="grad-output-ones") if is_sum else found
 
 
-def _not_linear(
-    sample: Sample,
-    name: str,
-    values: tuple[float, float],
-    function: str | None,
-    short: Sequence[torch.dtype],
-) -> Finding:
+LOOK_FOR = (
+    "Look for a clamp, sign, threshold or norm of grad_output inside backward, a cast to fewer digits, or "
+    "random numbers: the gradient must scale with it."
+)
+IN_PLACE = (
+    "The gradient of `{name}` is what `{function}` gives in place of grad_output (checked at "
+    f"{len(MAGNITUDES)} grad_outputs of different size). Use grad_output itself: the gradient must scale "
+    "with it."
+)
+
+
+def _not_linear(sample: Sample, name: str, values: tuple[float, float]) -> Finding:
     got, expected = map(number, values)
+    if got == expected:
+        got, expected = (f"{value:.12g}" for value in values)
     said = (
         f"for a mixed grad_output the gradient of `{name}` is {got} where the sum of its parts is {expected}"
     )
-    hint = "A clamp, sign, threshold or norm of grad_output inside backward, or a cast to fewer digits: the "
-    hint += "gradient must scale with it."
-    if short:
-        dtype = str(short[0]).removeprefix("torch.")
-        hint = (
-            f"For a grad_output that {dtype} holds it is right: backward rounds grad_output to {dtype}. Keep "
-            "its dtype, or turn autocast off inside backward."
-        )
-    if function is not None:
-        hint = (
-            f"The gradient of `{name}` is what `{function}` gives in place of grad_output (checked at "
-            f"{len(MAGNITUDES)} grad_outputs of different size). Use grad_output itself: the gradient must "
-            "scale with it."
-        )
-    cause = "" if function is None else "grad-output-nonlinear"
     message = f"backward is not linear in grad_output: {said}"
-    return sample.finding("GV106", message, hint=hint, input=name, cause=cause)
+    return sample.finding("GV106", message, input=name)

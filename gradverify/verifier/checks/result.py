@@ -19,8 +19,8 @@ OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, anothe
 """What to try where values are to blame."""
 
 SAME_NUMBERS = (
-    "Draw from torch's, NumPy's or Python's global generator, which are replayed for each call, or take the "
-    "random numbers as an input."
+    "Draw random numbers from torch's, NumPy's or Python's global generator, which are replayed for each "
+    "call, or take them as an input. What it reads beside its inputs must not change from call to call."
 )
 """What to try where forward gives other values at the same inputs."""
 

@@ -337,10 +337,12 @@ def _raised(sample: Sample, error: RaisedError, when: str) -> CheckResult:
     if error.type in ACCIDENTS and not error.deliberate:
         finding = backward_raised(sample, error, f" {when}")
         return CheckResult((finding,), Outcome.FAILED, capability="no")
+    is_marked = "once_differentiable" in error.message
+    what = "an explicit error" if error.deliberate or is_marked else error.type
     finding = sample.finding(
         "GV203",
-        f"the double backward raises an explicit error {when}: {first_line(error.message)}",
-        raised=None if "once_differentiable" in error.message else error,
+        f"the double backward raises {what} {when}: {first_line(error.message)}",
+        raised=None if is_marked else error,
     )
     return CheckResult((finding,), Outcome.PASSED, capability="no")
 

@@ -13,16 +13,19 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+from torch.overrides import TorchFunctionMode
 
 from gradverify.model import Entries, Finding, LinePatch, Severity, SourceChange, indexed, shown_path
 from gradverify.source import Method, called_name, definition, definitions_behind
@@ -39,7 +42,8 @@ from gradverify.verifier.checks.wording import (
     number,
     part,
 )
-from gradverify.verifier.collect.forward_itself import run_watched
+from gradverify.verifier.collect.discover import wrapped_backward
+from gradverify.verifier.collect.forward_itself import StandInContext, run_watched
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
 from gradverify.verifier.numerics.problem import Block, VjpProblem
@@ -117,16 +121,69 @@ def graph_cuts(sample: Sample, second: VjpProblem) -> Cuts:
         return Cuts()
     found = guard.call(lambda: tuple(_kept(function, sample, second)))
     kept = () if isinstance(found, Raised) else found.value
-    return Cuts(kept) if kept else Cuts(calls=tuple(dict.fromkeys(_calls(function)))[:MOST_NAMED])
+    if kept:
+        return Cuts(kept)
+    forwards, backwards = _Cutting(), _Cutting()
+    guard.call(forwards.during(_forward_with_graph), function, sample, second)
+    with wrapped_backward(function, backwards.during):  # torch.autograd.grad leaves a mode from outside
+        second.graph(second.primals)
+    calls = (*_calls(own_backward(function), backwards), *_calls(function.forward, forwards))
+    return Cuts(calls=tuple(dict.fromkeys(calls))[:MOST_NAMED])
 
 
-def _kept(function: type[Function], sample: Sample, second: VjpProblem) -> Iterator[str]:
-    """Names of what forward keeps that depends on the inputs and is neither one of them nor an output."""
+class _Cutting(TorchFunctionMode):
+    """Notes the lines on which a tensor that has a graph loses it, or is read where none is recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: set[tuple[str, int, bool]] = set()
+        """The last is whether a graph was recorded there."""
+
+    def during(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, during whose calls they are noted."""
+
+        def watched(*arguments: Any) -> Any:  # noqa: ANN401 - whatever the function's are
+            with self:
+                return function(*arguments)
+
+        return watched
+
+    def met(self, file: str, above: int, node: ast.expr | ast.stmt) -> bool:
+        """Whether one was met in a part of a file that begins `above` lines into it."""
+        recorded = not isinstance(node, ast.With)
+        lines = range(above + node.lineno, above + (node.end_lineno or node.lineno) + 1)
+        return any((file, line, recorded) in self._lines for line in lines)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        given = (*args, *(kwargs or {}).values())
+        is_read = getattr(func, "__name__", "") in CALLS or getattr(func, "__self__", None) is _DATA
+        recorded = torch.is_grad_enabled()
+        if (is_read or not recorded) and any(isinstance(one, Tensor) and one.requires_grad for one in given):
+            frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - a traceback costs more
+            while frame is not None:
+                self._lines.add((frame.f_code.co_filename, frame.f_lineno, recorded))
+                frame = frame.f_back
+        return func(*args, **(kwargs or {}))
+
+
+_DATA = Tensor.data
+"""The property, as it is known to whoever watches its use."""
+
+
+def _forward_with_graph(
+    function: type[Function], sample: Sample, second: VjpProblem
+) -> tuple[list[Any], Any, StandInContext, dict[str, Any]]:
+    """Forward without autograd's wrapping: its arguments and its result, its ctx and its names of values."""
     leaves = [p.requires_grad_() for p in copies(second.primals)][: len(sample.problem.primals)]
     sample.problem.random_states.replay()
     with torch.enable_grad():
         arguments = substitute(sample.arguments, [leaf.clone() for leaf in leaves])
-        result, context, names = run_watched(function, arguments)
+        return [*arguments], *run_watched(function, arguments)
+
+
+def _kept(function: type[Function], sample: Sample, second: VjpProblem) -> Iterator[str]:
+    """Names of what forward keeps that depends on the inputs and is neither one of them nor an output."""
+    arguments, result, context, names = _forward_with_graph(function, sample, second)
     known = [*arguments, *returned_tensors(result)]
     unpacked = _unpacked(function)
     named = {id(value): name for name, value in names.items() if name != "ctx"}
@@ -151,30 +208,31 @@ def _unpacked(function: type[Function]) -> Sequence[str]:
     return ()
 
 
-def _calls(function: type[Function]) -> Iterator[str]:
-    """Each call that cuts the graph, quoted with file and line: those of backward first."""
-    for method in (own_backward(function), function.forward):
-        for place, (tree, known) in enumerate(definitions_behind(method)):
-            live = inspect.unwrap(method if place == 0 else known[tree.name])
-            code = live.__code__
-            for node in ast.walk(tree):
-                if _cuts(node):
-                    shown = node.context_expr if isinstance(node, ast.withitem) else node
-                    # Lines count from 1 at the first decorator, as the code's first line does.
-                    line = code.co_firstlineno + getattr(shown, "lineno", 1) - 1
-                    yield f"`{ast.unparse(shown)}` ({Path(code.co_filename).name}:{line})"
+def _calls(method: Callable[..., Any], cutting: _Cutting) -> Iterator[str]:
+    """Each call of a method, and of what it calls, that was met as it cut the graph; with file and line."""
+    for place, (tree, known) in enumerate(definitions_behind(method)):
+        live = inspect.unwrap(method if place == 0 else known[tree.name])
+        code = live.__code__
+        for shown, whole in _cuts(tree):
+            # Lines count from 1 at the first decorator, as the code's first line does.
+            above = code.co_firstlineno - 1
+            if cutting.met(code.co_filename, above, whole):
+                where = f"{Path(code.co_filename).name}:{above + shown.lineno}"
+                yield f"`{ast.unparse(shown)}` ({where})"
 
 
-def _cuts(node: ast.AST) -> bool:
-    match node:
-        case ast.Call(func=ast.Attribute(attr=attr)) if attr in CALLS:
-            return True
-        case ast.Attribute(attr="data", ctx=ast.Load()):
-            return True
-        case ast.withitem(context_expr=expression):
-            return called_name(expression) in MODES
-        case _:
-            return False
+def _cuts(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | ast.stmt]]:
+    """What cuts a graph, and the part of the source in which it does."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=attr)) if attr in CALLS:
+                yield node, node
+            case ast.Attribute(attr="data", ctx=ast.Load()):
+                yield node, node
+            case ast.With(items=items):
+                yield from ((i.context_expr, node) for i in items if called_name(i.context_expr) in MODES)
+            case _:
+                pass
 
 
 FIRST_ORDER_ONLY = (

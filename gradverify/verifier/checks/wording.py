@@ -303,7 +303,8 @@ def why_unknown(problem: Problem, judged: Judged, places: Tensor, what: str = "f
     rows = places[:, column]
     if not (coarse.truncation.isfinite() & fine.truncation.isfinite())[0][rows].all():
         return f"{what} raises or is not finite next to these inputs", NO_VALUE
-    changes = [torch.maximum(s.left.abs(), s.right.abs())[0] * s.step.abs().max() for s in (coarse, fine)]
+    slopes = [torch.maximum(s.left.abs(), s.right.abs())[0] for s in (coarse, fine)]
+    changes = [slope * s.step.abs().max() for slope, s in zip(slopes, (coarse, fine), strict=True)]
     row = int(torch.where(rows, changes[1], -1.0).argmax())
     before, after = changes[0][row].item(), changes[1][row].item()
     size = typical_values(measured.centre, problem.outputs)[row].item()
@@ -317,10 +318,13 @@ def why_unknown(problem: Problem, judged: Judged, places: Tensor, what: str = "f
             return said, LOW_PRECISION
         sides = sorted([abs(fine.left[0, row].item()), abs(fine.right[0, row].item())])
         if not STAYS * sides[1] < sides[0] < (1 - STAYS) * sides[1]:
-            return f"{what} jumps by {number(after)} next to these inputs", OTHER_VALUES
+            said = f"{what} changes by {number(after)} over the smallest step tried"
+            return f"{said}: it jumps next to these inputs, or oscillates", OTHER_VALUES
     if after * KINK_STEPS[0] > GROWS * before * KINK_STEPS[1]:
-        return f"{what} is too steep here: its slope grows without limit as the step shrinks", OTHER_VALUES
-    return f"{what} changes too fast here for a numerical derivative (it oscillates)", OTHER_VALUES
+        larger, smaller = (number(slope[row].item()) for slope in slopes)
+        said = f"the slope of {what} is {larger} over a small step and {smaller} over one 64 times smaller"
+        return f"{said}: it may have no limit here", OTHER_VALUES
+    return f"{what} changes too fast here for a numerical derivative (it may oscillate)", OTHER_VALUES
 
 
 def family_of(name: str) -> Family:
@@ -361,7 +365,7 @@ WITHIN_TOLERANCE = (
 )
 
 NOT_FINITE = (
-    "Look for 0/0, log(0) or sqrt(0) in backward at these inputs; mask with torch.where on the "
+    "Look for 0/0, log(0), sqrt(0) or an overflow in backward at these inputs; mask with torch.where on the "
     "denominator, not on the result."
 )
 

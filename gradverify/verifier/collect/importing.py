@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gradverify.verifier.raised_errors import is_importable
+
 
 @dataclass(frozen=True)
 class Imported:
@@ -181,7 +183,7 @@ def resolve(name: str, module: ModuleType | None = None) -> Any:  # noqa: ANN401
     parts = name.split(".")
     for count in range(len(parts) - 1, 0, -1):
         where = ".".join(parts[:count])
-        if _exists(where):
+        if is_importable(where):
             return _attribute(importlib.import_module(where), ".".join(parts[count:]))
     if module is not None and len(parts) == 1:
         return _attribute(module, name)
@@ -194,15 +196,6 @@ def _attribute(owner: Any, dotted: str) -> Any:  # noqa: ANN401
             raise LookupError(f"`{getattr(owner, '__name__', owner)}` has no attribute `{part}`")
         owner = getattr(owner, part)
     return owner
-
-
-def _exists(module_name: str) -> bool:
-    if module_name in sys.modules:
-        return True
-    try:
-        return importlib.util.find_spec(module_name) is not None
-    except (ImportError, ValueError, AttributeError):
-        return False
 
 
 def _is_file(module: ModuleType, path: Path) -> bool:

@@ -367,7 +367,7 @@ def write_in_doubt(sample: Sample, finding: Finding) -> str:
         return f"that `{finding.input}` is no buffer to be written into"
     named = (a.name for a in sample.arguments if a.value is True and finding.code in WRITES)
     asking = next((name for name in named if "inplace" in name.replace("_", "").lower()), "")
-    return f"`{asking}` = True, which asks for that," if asking else ""
+    return f"`{asking}` = True, which may ask for that," if asking else ""
 
 
 ACCIDENTS = frozenset(

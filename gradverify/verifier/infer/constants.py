@@ -24,7 +24,7 @@ def with_constants(known: Known, state: State, ran: Ran) -> tuple[State, list[Re
             continue
         state = constant
         depends = ", though the output depends on it" if moves else ""
-        remarks.append((name, f"`{name}` counts as a constant: backward always returns None for it{depends}"))
+        remarks.append((name, f"`{name}` counts as a constant: backward returns None for it{depends}"))
     return state, remarks
 
 

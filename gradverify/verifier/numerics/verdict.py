@@ -168,15 +168,15 @@ def remeasured(
 def centre_of(problem: Problem) -> Tensor | NotJudged:
     """f(x), if it can be evaluated, repeats itself, and does not depend on being watched."""
     values = []
+    is_of_forward = isinstance(problem, CallProblem)
+    what = "forward" if is_of_forward else "backward"
     for _ in range(2):
         result = problem.evaluate(problem.primals)
         if isinstance(result, Raised):
-            return NotJudged(f"under torch.no_grad() forward {_raised(result.error)}")
+            return NotJudged(f"{'under torch.no_grad() ' * is_of_forward}{what} {_raised(result.error)}")
         values.append(problem.outputs.flatten(result.value))
     if not torch.equal(values[0].nan_to_num(), values[1].nan_to_num()):
-        return NotJudged(
-            "forward gives other values at each call, random states replayed (stochastic)", unrepeatable=True
-        )
+        return NotJudged(f"{what} gives other values at each call, random states replayed", unrepeatable=True)
     seen = _unlike_with_a_graph(problem, values[0]) if isinstance(problem, CallProblem) else None
     return values[0] if seen is None else seen
 

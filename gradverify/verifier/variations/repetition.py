@@ -19,7 +19,7 @@ from torch import Tensor
 from gradverify.model import ACROSS_CASES, Finding, Severity, Swept
 from gradverify.rules import rule
 from gradverify.verifier import guard
-from gradverify.verifier.checks.result import NOT_REPEATED
+from gradverify.verifier.checks.result import NOT_REPEATED, SAME_NUMBERS
 from gradverify.verifier.checks.samples import another_draw
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
@@ -41,8 +41,8 @@ STATE_HINT = (
     "overlap whenever a Function is used twice in one model."
 )
 NONDETERMINISTIC_HINT = (
-    "Look for a race, memory that is read before it is written (torch.empty), or random numbers from a "
-    "source of its own."
+    "Look for a race, memory that is read before it is written (torch.empty), random numbers from a source "
+    "of its own, or something outside ctx that every call changes."
 )
 
 FIRST_CALL = Variant(
@@ -86,9 +86,9 @@ def _unrepeated(base: Verified, runs: Sequence[tuple[Tensor, Tensor]]) -> Findin
     if stochastic is not None:
         return base.finding(
             "GV109",
-            "forward is stochastic: with every random state replayed, the same call gave "
+            "forward does not repeat itself: with every random state replayed, the same call gave "
             f"{stochastic.values}",
-            hint="Take random numbers from torch, NumPy or `random`, or give the noise as an input.",
+            hint=SAME_NUMBERS,
         )
     worst = next((d for d in (base.unrepeated(g) for _, g in runs) if d is not None), None)
     if worst is None:
@@ -104,7 +104,7 @@ def _unrepeated(base: Verified, runs: Sequence[tuple[Tensor, Tensor]]) -> Findin
     else:
         code, hint, cause = "GV410", NONDETERMINISTIC_HINT, NOT_REPEATED
         said = (
-            f"backward is not deterministic: the same call gave {worst.place} as {worst.values}, "
+            f"backward does not repeat itself: the same call gave {worst.place} as {worst.values}, "
             "far beyond rounding, with every random state replayed"
         )
     return base.finding(code, said, hint=hint, input=worst.name, cause=cause)
@@ -114,8 +114,8 @@ def _within_rounding(base: Verified, spread: float) -> Finding:
     tolerance = 10 ** math.ceil(math.log10(2 * spread))
     return base.finding(
         "GV410",
-        f"backward does not repeat itself bit by bit: runs differ by up to {spread:.2g}, which is rounding "
-        "(sums in another order, as atomic additions make them)",
+        f"backward does not repeat itself bit by bit: runs differ by up to {spread:.2g}, no more than "
+        "rounding does (sums in another order, as atomic additions make them)",
         hint=f"For torch's gradcheck give nondet_tol={tolerance:.0e}.",
         severity=Severity.NOTE,
     )
@@ -246,8 +246,7 @@ class _Held:
 def _overwritten(base: Verified, one: _Held) -> Finding:
     return base.finding(
         "GV408",
-        f"{one.words} that {one.by} returned changes when {one.by} runs again: it is a buffer that the next "
-        "call writes into",
+        f"{one.words} that {one.by} returned changes with the next call: that writes into the same memory",
         hint="Return a tensor of its own (clone it): what was returned is the caller's, who may keep it.",
         output=one.output,
         input=one.input,

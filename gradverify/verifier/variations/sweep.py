@@ -61,7 +61,7 @@ LIKE_OUTPUT = Arrangement("with the strides of its output", lambda _: None)
 """Of a grad_output: what torch's own backwards mostly send."""
 
 HINT = (
-    "Each of the two alone is right. Look for a branch of backward (ctx.needs_input_grad, strides, a "
+    "Each of these alone is right. Look for a branch of backward (ctx.needs_input_grad, strides, a "
     "grad_output of None) that leaves out what another one does: .contiguous(), a saved tensor, zeros."
 )
 

@@ -83,6 +83,38 @@ def test_the_call_that_cuts_is_quoted(function, words):
     assert "cuts the graph" in hint
 
 
+class ReadsWhatHasNoGraph(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.count = torch.tensor(2).item()
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return Cube.apply(x, g) * torch.tensor(2).item() / ctx.count
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx, x, g):
+        ctx.save_for_backward(x, g)
+        return 3 * g * x * x
+
+    @staticmethod
+    def backward(ctx, gg):
+        x, g = ctx.saved_tensors
+        return 5 * gg * g * x, 3 * gg * x * x
+
+
+def test_a_call_on_what_has_no_graph_is_no_cause():
+    ((code, cause), hint), *others = _found(ReadsWhatHasNoGraph).items()
+    assert not others
+    assert (code, cause) == ("GV201", "constant-factor")
+    assert "item" not in hint
+
+
 def _nested(slope_backward):
     class Slope(Function):
         @staticmethod

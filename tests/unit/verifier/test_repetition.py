@@ -86,7 +86,7 @@ def test_a_forward_that_does_not_repeat_itself_accuses_no_backward(start: int) -
     OwnFactor.calls = count(start)
     (finding,) = repeated_runs(verified_of(OwnFactor)).findings
     assert finding.code == "GV109"
-    assert finding.message.startswith("forward is stochastic")
+    assert finding.message.startswith("forward does not repeat itself")
 
 
 @pytest.mark.parametrize("start", range(8))
