@@ -30,7 +30,7 @@ from gradverify.session.planning import NoInputs, Planned, plan_or_reason, seed_
 from gradverify.session.request import Progress, Request
 from gradverify.session.run import prepare
 from gradverify.session.worker_ended import WorkerBrokenError, WorkerError
-from gradverify.source import Method, functions_of, tree_of
+from gradverify.source import Method, functions_of, is_bound_above, tree_of
 
 
 @dataclass(frozen=True)
@@ -154,11 +154,11 @@ def _patch_of(target: Target, answer: Suggested) -> LinePatch | str:
     with tokenize.open(target.file) as file:
         lines = file.readlines()
     source = "".join(lines)
-    if ONCE in answer.backward and ONCE not in source:
-        return f"the derived backward needs `{ONCE}`, which the module does not import"
     method = _own_backward(target, source)
     if method is None:
         return "no class of the file defines its backward"
+    if ONCE in answer.backward and not is_bound_above(tree_of(source), ONCE, method.node.lineno):
+        return f"the derived backward needs `{ONCE}`, which the module does not import above it"
     return _replaced(target.file, lines, method, answer.backward)
 
 

@@ -14,6 +14,7 @@ expression are: `called_name`, `last_name`, `root_name`, `dotted`, `names_read`,
 from __future__ import annotations
 
 from gradverify.source.function import Function, functions_of
+from gradverify.source.imports import import_line, is_bound_above
 from gradverify.source.method import Method
 from gradverify.source.reachable import GROUPS, communicates, statements_behind, uses_complex
 from gradverify.source.returned import returned
@@ -53,7 +54,9 @@ __all__ = [
     "dotted",
     "every_parameter",
     "functions_of",
+    "import_line",
     "integer",
+    "is_bound_above",
     "is_none",
     "is_sibling",
     "iterates",

@@ -14,7 +14,6 @@ import ast
 import inspect
 import linecache
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +27,15 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 from gradverify.model import Entries, Finding, LinePatch, Severity, SourceChange, indexed, shown_path
-from gradverify.source import Method, called_name, definition, definitions_behind
+from gradverify.source import (
+    Method,
+    called_name,
+    definition,
+    definitions_behind,
+    import_line,
+    is_bound_above,
+    tree_of,
+)
 from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
@@ -67,23 +74,18 @@ def marked_first_order(function: type[Function]) -> tuple[SourceChange, ...]:
     if not place < len(lines) or not lines[place].lstrip().startswith("def "):
         return ()
     above = lines[place][: len(lines[place]) - len(lines[place].lstrip())] + f"@{DECORATOR}"
-    changes = [*_imported(backward.__globals__, file, lines), _inserted(file, lines, place, above)]
-    return tuple(changes)
+    decorated = _inserted(file, lines, place, above)
+    return (*_imported(file, lines, place + 1), decorated)
 
 
-def _imported(known: dict[str, object], file: Path, lines: list[str]) -> Iterator[SourceChange]:
-    """The import, below the first one of the module, where the name is not known there yet."""
-    if known.get(DECORATOR) is once_differentiable:
-        return
+def _imported(file: Path, lines: list[str], line: int) -> Iterator[SourceChange]:
+    """The import among those of the module, where the name is not known above a line yet."""
     try:
-        with warnings.catch_warnings(action="ignore"):
-            body = ast.parse("".join(lines)).body
+        tree = tree_of("".join(lines))
     except (SyntaxError, ValueError):
         return
-    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
-    last = imports[-1] if imports else None
-    place = (last.end_lineno or last.lineno) if last is not None else 0
-    if place < len(lines):
+    place = import_line(tree) - 1
+    if not is_bound_above(tree, DECORATOR, line) and place < len(lines):
         yield _inserted(file, lines, place, f"from torch.autograd.function import {DECORATOR}")
 
 
