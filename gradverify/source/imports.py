@@ -52,7 +52,8 @@ def import_line(tree: ast.Module) -> int:
 
 def _start(statement: ast.stmt) -> int:
     decorators = getattr(statement, "decorator_list", [])
-    return min(node.lineno for node in (statement, *decorators))
+    lines: list[int] = [node.lineno for node in (statement, *decorators)]
+    return min(lines)
 
 
 def _end(statement: ast.stmt) -> int:
