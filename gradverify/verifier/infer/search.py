@@ -292,15 +292,16 @@ def _kinds(state: State) -> list[tuple[Kind, int]]:
 
 
 def _is_of_other_sizes(state: State, found: State) -> bool:
-    """Whether it is of the kinds and ranks of what was found, and of its sizes that are mere numbers.
+    """Whether it is what was found at other sizes, and not of sizes that only have to agree.
 
     A bias of one row is another shape than one that is broadcast: its sizes are not what differs.
     """
     if _kinds(state) != _kinds(found):
         return False
     pairs = zip(found.arguments, map(state.shape, state.arguments), strict=True)
-    dims = ((dim, n) for a, shape in pairs for dim, n in zip(a.dims, shape, strict=True))
-    return all(dim.symbols or dim.value(found.values) == n for dim, n in dims)
+    dims = [(dim, n) for a, shape in pairs for dim, n in zip(a.dims, shape, strict=True)]
+    sizes = {**found.values, **{dim.symbol: n for dim, n in dims if dim.is_plain}}
+    return all(dim.value(sizes) == n for dim, n in dims)
 
 
 def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator[State]:

@@ -100,3 +100,19 @@ class Biased(Function):
     def backward(ctx, grad):
         x, w = ctx.saved_tensors
         return grad @ w.T, x.T @ grad, grad.sum(0, keepdim=True)
+
+
+class Rotated(Function):
+    """Right: the angles are of half the length, which forward broadcasts where both lengths are 2."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin):
+        ctx.save_for_backward(cos, sin)
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        cos, sin = ctx.saved_tensors
+        a, b = grad.chunk(2, -1)
+        return torch.cat([a * cos + b * sin, b * cos - a * sin], -1), None, None
