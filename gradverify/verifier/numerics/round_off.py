@@ -303,7 +303,8 @@ of eight draws; of sixteen roundings, in one of fifty."""
 
 HOPELESS = 64.0
 """A difference that is so many times what the first run explains is not asked about again: one draw of a
-product's error is rarely that far below the largest of four."""
+product's error is rarely that far below the largest of four. A result that has not moved at all says
+nothing: beside a number of the size of one, errors are rounded themselves, to nothing in one of fifty runs."""
 
 POINTS = 4
 """Points on either side of x, `ASIDE` apart, to which all inputs move together. What ties stays tied, zeros
@@ -471,8 +472,14 @@ def _spread_of(run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | Non
         off = (result.value - base.value).abs().nan_to_num(torch.inf, torch.inf)  # what overflows is lost
         values = torch.maximum(values, torch.where(base.value.isfinite(), off, 0.0))
         results.append(result.value)
-        if asked is not None and not (asked <= HOPELESS * FEW_DIGITS * values).any():
+        if asked is not None and not _is_worth_a_run(asked, values):
             break
     runs = torch.stack(results)
     between = (runs.amax(dim=0) - runs.amin(dim=0)).abs().nan_to_num(torch.inf, torch.inf)
     return Spread(torch.minimum(values, between) if len(results) > 1 else values, seen)
+
+
+def _is_worth_a_run(asked: Tensor, moved: Tensor) -> bool:
+    """Whether another run may explain a difference: see `HOPELESS`."""
+    still = (moved == 0) & asked.isfinite()
+    return bool((still | (asked <= HOPELESS * FEW_DIGITS * moved)).any())

@@ -208,3 +208,66 @@ def test_a_step_of_backward_at_a_value_is_no_rounding(maps, cut):
         return x.cos() * (torch.where(cut(x, 1.0), 2.0, 1.0) - torch.where(cut(x, 1.0), 0.0, 1.0))
 
     assert comparison_of(maps, elementwise(torch.sin, slope), 0.5, 1.0).wrong[1, 1]
+
+
+NO_TRACE = (78, 106, 116)
+"""Places of 120 at which the errors of the first run leave no trace of themselves beside 1."""
+
+
+@pytest.mark.parametrize("place", NO_TRACE)
+@pytest.mark.parametrize("off", [0.0, 1e-9], ids=["right", "wrong"])
+def test_a_run_whose_errors_leave_no_trace_beside_one_refutes_nothing(maps, place, off):
+    """`1 - tanh(30)` is 0 in all floats around, beside values of 4e-44: its slope is -4e-26."""
+    alone = torch.arange(120) == place
+    x = torch.where(alone, 30.0, 100.0).double()
+
+    def forward(x):
+        return torch.where(alone, 1 - torch.tanh(x), torch.exp(-x))
+
+    def slope(x):
+        return torch.where(alone, off - 1 / torch.cosh(x) ** 2, -torch.exp(-x))
+
+    found = maps.judged(elementwise(forward, slope), x).comparison
+    assert found.wrong.any().item() is (off > 0)
+    assert found.not_judged[place, place].item() is (off == 0)
+
+
+class ColdSoftmax(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.softmax(x / 1e-3, -1)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return y * (g - (g * y).sum(-1, keepdim=True)) / 1e-3
+
+
+@pytest.mark.parametrize("seed", range(24, 48))
+def test_in_the_second_order_of_a_cold_softmax_nothing_is_wrong(maps, seed):
+    x = torch.randn(2, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    for found in maps.judged_twice(ColdSoftmax.apply, x, seed=seed):
+        assert not (found.comparison.wrong | found.comparison.imprecise).any()
+
+
+class ColdSoftmaxOfSomethingElse(Function):
+    """Its second derivative by the first entry of each row is off by 1e-3."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.softmax(x / 1e-3, -1)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return y * (g - (g * y).sum(-1, keepdim=True)) / 1e-3 + 1e-3 * (x[:, :1] - x.detach()[:, :1])
+
+
+def test_a_second_derivative_of_ordinary_size_where_it_is_nothing_is_wrong(maps):
+    x = torch.randn(2, 4, generator=torch.Generator().manual_seed(29), dtype=torch.float64)
+    _, second = maps.judged_twice(ColdSoftmaxOfSomethingElse.apply, x)
+    assert second.comparison.wrong.any()
