@@ -56,6 +56,7 @@ from gradverify.verifier.doubt.neighbours import (
     Neighbours,
     Reason,
     declares_values,
+    forward_iterates,
     is_locally_constant,
     is_steady,
     iterates_alone,
@@ -289,7 +290,8 @@ def _iterations(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _any_iterations(near: Neighbours, finding: Finding) -> Finding | None:
-    iterates = finding.code in OF_A_SLOPE and near.once(iterates_alone)
+    """At undeclared values forward need not converge, whether or not backward repeats a step, too."""
+    iterates = finding.code in OF_A_SLOPE and near.once(forward_iterates)
     return _not_converged(near, finding, SOME_RANGE) if iterates else None
 
 

@@ -417,10 +417,16 @@ class _Block:
     """The same rows of the whole numerical Jacobian: by every input."""
 
 
+def forward_iterates(sample: Sample) -> bool:
+    """Whether forward repeats a step until it converges."""
+    function = sample.subject.function_class
+    return function is not None and iterates(function.forward)
+
+
 def iterates_alone(sample: Sample) -> bool:
     """Whether forward repeats a step until it converges, and backward does not."""
     function = sample.subject.function_class
-    return function is not None and iterates(function.forward) and not iterates(own_backward(function))
+    return function is not None and forward_iterates(sample) and not iterates(own_backward(function))
 
 
 def declares_values(sample: Sample) -> bool:

@@ -304,7 +304,7 @@ of eight draws; of sixteen roundings, in one of fifty."""
 HOPELESS = 64.0
 """A difference that is so many times what the first run explains is not asked about again: one draw of a
 product's error is rarely that far below the largest of four. A result that has not moved at all says
-nothing: beside a number of the size of one, errors are rounded themselves, to nothing in one of fifty runs."""
+nothing: beside a number of the size of one, errors are rounded, to nothing in one of fifty runs."""
 
 POINTS = 4
 """Points on either side of x, `ASIDE` apart, to which all inputs move together. What ties stays tied, zeros

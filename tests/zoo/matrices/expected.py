@@ -1,6 +1,14 @@
 """What a verifier must answer here; the form of a row is that of ../general/expected.py."""
 
-RIGHT = ["RootOfSpectrum", "LowerSolve", "LogDetOfFactor", "RotatedBack", "ConvergedRoot", "Heading"]
+RIGHT = [
+    "RootOfSpectrum",
+    "LowerSolve",
+    "LogDetOfFactor",
+    "RotatedBack",
+    "ConvergedRoot",
+    "Heading",
+    "Equilibrium",
+]
 
 WRONG = ["Lower", "Trace", "SquaredTrace", "ProductOfDiagonal"]
 
