@@ -144,7 +144,7 @@ def _compare_forward(sample: Sample, mine: CallProblem, other: CallProblem) -> l
             "GV301",
             f"{output_name(position, sample.outputs_returned)} of forward differs from the reference "
             f"at {_where(entries)}",
-            hint="Forward and reference compute different things: the gradients are not compared.",
+            hint="Forward and reference give different values: the gradients are not compared.",
             output=position,
             entries=entries,
             badness=_badness(entries),

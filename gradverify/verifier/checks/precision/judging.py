@@ -286,7 +286,7 @@ OF_A_GRADIENT = ("GV101", "GV302")
 """Codes of what is no loss of digits: another value than the reference has, another gradient."""
 
 NO_ROUNDING = "That is no rounding: look at the formula, an index, a mask, a sum that was not taken."
-OTHER_VALUES = "Forward and reference compute different things: the gradients are not compared."
+OTHER_VALUES = "Forward and reference give different values: the gradients are not compared."
 
 HINT_UNSTABLE = (
     "The formula loses its digits at these values, or a branch for them is wrong: subtract the maximum "
