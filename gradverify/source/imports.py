@@ -51,9 +51,8 @@ def import_line(tree: ast.Module) -> int:
 
 
 def _start(statement: ast.stmt) -> int:
-    decorators = getattr(statement, "decorator_list", [])
-    lines: list[int] = [node.lineno for node in (statement, *decorators)]
-    return min(lines)
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(node.lineno for node in decorators)])
 
 
 def _end(statement: ast.stmt) -> int:

@@ -7,7 +7,7 @@ A sample as evidence for a diagnosis: both Jacobians, the sizes and the names of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, Repairs
-from gradverify.verifier.diagnose.evidence import OfRanks, Point
+from gradverify.verifier.diagnose.evidence import OfRanks, Options, Point
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.compare import compare
 from gradverify.verifier.numerics.directional_derivative import Slope, slope_along
@@ -211,6 +211,9 @@ def _shapes(sample: Sample) -> tuple[tuple[str, tuple[int, ...]], ...]:
 LARGER = 5.0
 """Times as large as drawn: past most thresholds of clamps and branches that ordinary values stay below."""
 
+MOST_OPTIONS = 3
+"""Options of cases, at one of whose calls each a threshold is looked for."""
+
 OTHER_NUMBER = 0.75
 """Times a number that is passed beside tensors: a share of one stays one, and a temperature positive."""
 
@@ -241,8 +244,15 @@ def further_places(visited: Sequence[Place], kept: Kept, build: Build) -> tuple[
     judged = [one for one in samples if isinstance(one, Sample) and not one.disconnected]
     larger = [_larger(one) for one in judged if _unbounded(one.case) & {*one.problem.input_names}]
     others = [other for one in judged if (other := _with_other_numbers(one)) is not None]
-    owns = [own_backward_of(one, repairs_of(kept)) for one in (*judged, *larger, *others)[:most]]
-    return tuple(FurtherPlace(own) for own in owns if own is not None)
+    found = []
+    options: set[Options] = set()
+    for sample in (*judged, *larger, *others)[:most]:
+        own = own_backward_of(sample, repairs_of(kept))
+        if own is not None:
+            is_other = sample.case.options not in options and len(options) < MOST_OPTIONS
+            found.append(FurtherPlace(own, _declared(sample.case), is_other))
+            options.add(sample.case.options)
+    return tuple(found)
 
 
 def _larger(sample: Sample) -> Sample:
@@ -258,24 +268,32 @@ def _with_other_numbers(sample: Sample) -> Sample | None:
 
     A factor that is written out is right for one of them alone.
     """
-    problem = sample.problem
-    arguments = tuple(replace(a, value=_other_number(a.value)) for a in problem.arguments)
-    if all(a.value is b.value for a, b in zip(arguments, problem.arguments, strict=True)):
+    problem = _renumbered(sample.problem, OTHER_NUMBER)
+    return None if problem is None else replace(sample, problem=problem)
+
+
+def _renumbered(problem: CallProblem, share: float) -> CallProblem | None:
+    """A call with a share of each number beside its tensors; None where it has none."""
+    given = problem.arguments
+    values = [share * a.value if type(a.value) is float and a.value else a.value for a in given]
+    if all(value is a.value for value, a in zip(values, given, strict=True)):
         return None
-    return replace(sample, problem=replace(problem, arguments=arguments))
-
-
-def _other_number(value: Any) -> Any:  # noqa: ANN401 - an argument of any kind
-    return OTHER_NUMBER * value if type(value) is float and value else value
+    arguments = tuple(replace(a, value=value) for value, a in zip(values, given, strict=True))
+    return replace(problem, arguments=arguments)
 
 
 def _unbounded(case: Case) -> set[str]:
     """Inputs of which nothing is said that larger values may contradict."""
+    return {name for name, (_, most) in _declared(case).items() if most == torch.inf}
+
+
+def _declared(case: Case) -> dict[str, tuple[float, float]]:
+    """The least and the largest value of each input whose values may be multiplied."""
     given = [t for one in case.inputs for t in tensors_of(one)]
     return {
-        t.name
+        t.name: t.range or (-torch.inf, torch.inf)
         for t in given
-        if t.range is None and t.value is None and not t.structure and not t.make and t.domain != "unit"
+        if t.value is None and not t.structure and not t.make and t.domain != "unit"
     }
 
 
@@ -284,8 +302,55 @@ class FurtherPlace:
     """One call at which a change must hold that was found at others."""
 
     own: OwnBackward
+    declared: Mapping[str, tuple[float, float]]
+    """The least and the largest value of each input whose values may be multiplied."""
+    is_of_other_options: bool = False
+    """The first one of its options."""
     slopes: dict[tuple[int, int], Slope | None] = field(default_factory=dict)
     """What was measured, by output and input."""
+    _others: dict[float, FurtherPlace | None] = field(default_factory=dict)
+    """The same at shares of the values."""
+
+    def scaled(self, share: float) -> FurtherPlace | None:
+        """The same call at a share of those values that may be so; None where none may."""
+        if share not in self._others:
+            problem = self.own.problem
+            values = [*zip(problem.input_names, problem.primals, strict=True)]
+            moved = [share * v if self._may_be(n, share * v) else v for n, v in values]
+            is_same = all(one is v for one, (_, v) in zip(moved, values, strict=True))
+            there = None if is_same else self._with(with_primals(problem, tuple(moved)))
+            self._others[share] = there
+        return self._others[share]
+
+    def with_numbers(self, share: float) -> FurtherPlace | None:
+        """The same call with a share of each number beside its tensors; None where it has none."""
+        problem = _renumbered(self.own.problem, share)
+        return None if problem is None else self._with(problem)
+
+    @property
+    def size(self) -> float:
+        """The largest absolute value of the inputs that may have others; 0 for none."""
+        values = zip(self.own.problem.input_names, self.own.problem.primals, strict=True)
+        return max((float(v.abs().max()) for n, v in values if n in self.declared and v.numel()), default=0.0)
+
+    def runs(self, backward: Callable[..., Any]) -> bool:
+        """Whether a backward gives a gradient by the first output here."""
+        return self.own.is_started() and self.own.pulled_back(0, self._cotangent(0), backward) is not None
+
+    def _may_be(self, name: str, values: Tensor) -> bool:
+        least, most = self.declared.get(name, (torch.inf, -torch.inf))
+        if least == -torch.inf and most == torch.inf:
+            return True
+        return not values.is_complex() and bool(((values >= least) & (values <= most)).all())
+
+    def _with(self, problem: CallProblem) -> FurtherPlace:
+        own = self.own
+        other = OwnBackward(problem, own.function, own.name, own.own, own.repairs)
+        return FurtherPlace(other, self.declared)
+
+    def _cotangent(self, output: int) -> Tensor:
+        block = self.own.problem.outputs.blocks[output]
+        return signed_values(block.stop - block.start, KEY)
 
     def refutes(self, backward: Callable[..., Any], wrong: frozenset[str]) -> bool:
         """Whether a gradient is certainly wrong here with another backward: what that alters, or was wrong.
@@ -297,8 +362,7 @@ class FurtherPlace:
         )
 
     def _is_wrong(self, output: int, backward: Callable[..., Any], wrong: frozenset[str]) -> bool:
-        block = self.own.problem.outputs.blocks[output]
-        u = signed_values(block.stop - block.start, KEY)
+        u = self._cotangent(output)
         before = self.own.pulled_back(output, u, self.own.own)
         gradient = None if before is None else self.own.pulled_back(output, u, backward)
         if gradient is None:

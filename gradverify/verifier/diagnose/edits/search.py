@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import LinePatch, shown_path
+from gradverify.verifier.diagnose.edits.numbers import is_borne_out, scaled_before_comparing
 from gradverify.verifier.diagnose.edits.out_of_place import CAUSE as IN_PLACE
 from gradverify.verifier.diagnose.edits.out_of_place import computed_out_of_place
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, instead
@@ -426,7 +427,10 @@ def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
                 continue
             if not _is_right(points, edit, run):
                 continue
-            if not any(place.refutes(backward, wrong) for place in own.repairs.further):
+            further, allowance = own.repairs.further, own.repairs.allowance
+            if any(place.refutes(backward, wrong) for place in further):
+                continue
+            if is_borne_out(edit, run, further, wrong, allowance):
                 own.repairs.found.append((edit, run))
                 return True
     return False
@@ -438,8 +442,11 @@ def edits_of(run: TracedBackward) -> Iterator[Edit]:
     yield from of_statements(run.source.whole)
     values = [(slot, run.values[k]) for k, slot in enumerate(run.slots) if k in run.values]
     for slot, value in values:
-        yield from by_form(slot, value, run.parents)
         yield from renumbered(slot, value, run.known, cause_of_number(slot, run.parents))
+    for slot, value in values:
+        yield from scaled_before_comparing(slot, value, run.known)
+    for slot, value in values:
+        yield from by_form(slot, value, run.parents)
     for slot, value in values:
         yield from replaced(slot, value, run.known)
     for slot, value in values:
