@@ -138,6 +138,11 @@ class LinePatch:
     points: int = 0
     """Points of forward at which backward with these lines was right."""
 
+    @property
+    def key(self) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+        """What it replaces, and with what: the same for every finding that it makes right."""
+        return self.line, self.removed, self.added
+
     @classmethod
     def within(cls, path: str, lines: Sequence[str], first: int, end: int, added: Sequence[str]) -> LinePatch:
         """The change of some of a file's lines, which have their ends: from index `first` up to `end`."""

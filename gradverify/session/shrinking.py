@@ -6,7 +6,7 @@ error, and only a finding with its code, output, input and cause takes its place
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gradverify.events import Retried, Retry, Verify
@@ -140,8 +140,24 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
         planned.module.close()
     if spent.calls:
         left_out += (NOT_LOOKED_FOR.format(spent.calls),)
-    found = tuple(reported[id(f)] for f in report.findings)
+    found = _with_changes_that_hold([(f, reported[id(f)]) for f in report.findings])
     return replace(report, findings=found, left_out=tuple(dict.fromkeys((*report.left_out, *left_out))))
+
+
+def _with_changes_that_hold(findings: Sequence[tuple[Finding, Finding]]) -> tuple[Finding, ...]:
+    """Findings before and after, without changes that are not right at the inputs of another one."""
+    refuted = {
+        change.patch.key
+        for before, after in findings
+        for change in before.changes
+        if change.patch and change not in after.changes
+    }
+    found = []
+    for _, after in findings:
+        left = tuple(c for c in after.changes if not c.patch or c.patch.key not in refuted)
+        is_same = left == after.changes
+        found.append(after if is_same else replace(after, changes=left, cause="", hint="", factor=None))
+    return tuple(found)
 
 
 def _is_shrinkable(finding: Finding) -> bool:
@@ -169,10 +185,14 @@ def _is_shrunk(attempts: _Attempts, known: _Place | None) -> bool:
 
 
 def _has_a_smaller_place(attempts: _Attempts) -> bool:
-    """Go through sizes, then values; a cause that was not looked for on the way must be found at the end."""
+    """Go through sizes, then values; a cause that was not looked for on the way must be found at the end.
+
+    A change of backward that is not right there goes.
+    """
     _with_smaller_sizes(attempts)
     _with_plainer_values(attempts)
-    if attempts.best is not None and attempts.finding.cause and not attempts.with_cause:
+    is_explained = bool(attempts.finding.cause or attempts.finding.changes)
+    if attempts.best is not None and is_explained and not attempts.with_cause:
         attempts.best = attempts.seen(attempts.at, with_cause=True)
     return attempts.best is not None
 
@@ -180,9 +200,13 @@ def _has_a_smaller_place(attempts: _Attempts) -> bool:
 def _reported(attempts: _Attempts) -> Finding:
     """The finding as it is at the best place; its hint covers all that was seen before."""
     finding, found, there = attempts.finding, attempts.best, attempts.at
-    if found is None or finding.case is None:
+    case = finding.case
+    if found is None or case is None:
         return finding
     where = CasePoint(there.case.id, there.case.sizes, there.case.options, there.point, there.draw)
+    if found.changes != finding.changes:
+        cause, hint, factor = found.cause, found.hint, found.factor
+        finding = replace(finding, changes=found.changes, cause=cause, hint=hint, factor=factor)
     return replace(
         finding,
         message=found.message,
@@ -190,7 +214,7 @@ def _reported(attempts: _Attempts) -> Finding:
         map=found.map,
         raised=with_shown_paths(found.raised, attempts.state.module),
         shown_inputs=found.shown_inputs,
-        case=replace(finding.case, shrunk=where),
+        case=replace(case, shrunk=where),
     )
 
 

@@ -15,7 +15,7 @@ from gradverify.verifier.checks.kept import Build, Kept, Place
 from gradverify.verifier.checks.subject import NoSample
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed
-from gradverify.verifier.diagnose.findings import is_of_its_cause
+from gradverify.verifier.diagnose.findings import is_of_its_cause, with_what_holds
 from gradverify.verifier.families import run_checks
 from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.ranks.world import OutOfStepError
@@ -50,6 +50,8 @@ def _retried(request: Retry, live: Live) -> Retried:
         if found is not None and request.with_cause and not _has_the_same_cause(found, reported):
             same = is_diagnosed(found) and is_of_its_cause(reported, place, kept, asked.build)
             found = found if same else None
+        if found is not None and request.with_cause and reported.changes:
+            found = with_what_holds(found, reported, place, kept, asked.build)
         return Retried(found)
 
 

@@ -90,6 +90,19 @@ class Unit(Function):
     def backward(ctx, g):
         (u,) = ctx.saved_tensors
         return g * u
+
+
+class TwiceOrOnce(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.long = len(x) > 1
+        ctx.shape = x.shape
+        return 2 * x.sum() if ctx.long else x.sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        k = 4 if ctx.long else 2
+        return (g * k).expand(ctx.shape)
 """
 SPEC = """
 gradverify: 1
@@ -100,6 +113,7 @@ functions:
   Mean: {sizes: {b: [4, 3], d: 2}, inputs: {x: [b, d]}}
   OnlyLarge: {sizes: {n: 4}, inputs: {x: [n]}}
   Normalised: {inputs: {x: [b, d]}, sizes: {b: 3, d: 6}, ignore: {GV2: "the first order alone"}}
+  TwiceOrOnce: {inputs: {x: [n]}}
   Unit: {sizes: {b: 4, d: 3}, inputs: {u: {shape: [b, d], structure: unit-norm}}}
 """
 
@@ -213,3 +227,11 @@ def test_what_forward_refuses_is_reported_at_the_sizes_of_the_spec(place):
         "At b=3,n=4,m=5, `x: [b, n]` is [3, 4] (linear.gradverify.yaml:6), `w: [m, n]` is [5, 4] "
         "(linear.gradverify.yaml:7)." in ran.out
     )
+
+
+def test_a_fix_that_is_wrong_at_the_inputs_shown_goes(found):
+    finding = only(found["TwiceOrOnce"])
+    assert finding["case"]["shrunk"]["sizes"] == {"n": 1}
+    assert (finding["cause"], finding["factor"]) == ("constant-factor", 2.0)
+    assert "fix" not in finding
+    assert "fix" not in finding["hint"]

@@ -17,6 +17,7 @@ from gradverify.verifier.checks.second_order_messages import FIRST_ORDER_ONLY
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.diagnose import DIAGNOSED, evidence, is_diagnosed, wants_a_change
 from gradverify.verifier.diagnose.confirmation import (
+    FurtherPlace,
     are_right_in_second_order,
     further_places,
     measured_point,
@@ -24,12 +25,12 @@ from gradverify.verifier.diagnose.confirmation import (
     own_backward_of,
     repairs_of,
 )
-from gradverify.verifier.diagnose.edits.search import one_edit, out_of_place, recomputed_in
+from gradverify.verifier.diagnose.edits.search import known_backwards, one_edit, out_of_place, recomputed_in
 from gradverify.verifier.diagnose.evidence import Cause, InBackward, Options, Pair, in_words
 from gradverify.verifier.diagnose.ladder import diagnose, holds_at, together
 from gradverify.verifier.numerics.tracing import is_straight, operations
 
-__all__ = ["causes_of", "is_of_its_cause"]
+__all__ = ["causes_of", "is_of_its_cause", "with_what_holds"]
 
 
 WRITES_GRAD_OUTPUT = "GV401"
@@ -201,6 +202,29 @@ def is_of_its_cause(finding: Finding, place: Place, kept: Kept, build: Build) ->
     repairs_of(kept).is_searched = False
     pair = None if reported is None else _pair(_Measurements(build, kept), place, finding)
     return reported is not None and pair is not None and holds_at(pair, reported)
+
+
+def with_what_holds(found: Finding, reported: Finding, place: Place, kept: Kept, build: Build) -> Finding:
+    """The finding as it is at a place, with those changes of a reported one that are right there.
+
+    It has the cause and the hint as well where a change is not: what they say is without it.
+    """
+    sample, repairs = kept.sample(place, build), repairs_of(kept)
+    own = own_backward_of(sample, repairs) if isinstance(sample, Sample) else None
+    if own is None:
+        return replace(found, changes=reported.changes)
+    there = FurtherPlace(own, {})
+    wrong = frozenset(own.problem.input_names if found.input is None else (found.input,))
+    changes = tuple(
+        change
+        for change in reported.changes
+        if not any(there.refutes(backward, wrong) for backward in known_backwards(change.patch, repairs))
+    )
+    found = replace(found, changes=changes)
+    named = kept.causes.get((reported.code, reported.output, reported.input))
+    if changes == reported.changes or named is None or not named.cause.what:
+        return found
+    return _reported(found, replace(named.cause, change=None), named.pairs, ())
 
 
 def _options_of(found: Finding, visited: Sequence[Place]) -> Options:

@@ -25,7 +25,7 @@ from gradverify.model import LinePatch, shown_path
 from gradverify.verifier.diagnose.edits.numbers import is_borne_out, scaled_before_comparing
 from gradverify.verifier.diagnose.edits.out_of_place import CAUSE as IN_PLACE
 from gradverify.verifier.diagnose.edits.out_of_place import computed_out_of_place
-from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, instead
+from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, Repairs, instead
 from gradverify.verifier.diagnose.edits.recomputed import recomputed
 from gradverify.verifier.diagnose.edits.rewrites import (
     OF_TORCH,
@@ -434,6 +434,15 @@ def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
                 own.repairs.found.append((edit, run))
                 return True
     return False
+
+
+def known_backwards(patch: LinePatch | None, repairs: Repairs) -> Iterator[Callable[..., Any]]:
+    """Backward with a change that was found, by its lines."""
+    for edit, run in repairs.found if patch is not None else ():
+        own = reported_change(edit, run.source, run.parents).patch
+        backward = _with(edit, run) if own and patch and own.key == patch.key else None
+        if backward is not None:
+            yield backward
 
 
 def edits_of(run: TracedBackward) -> Iterator[Edit]:
