@@ -279,6 +279,12 @@ _TELLING = (
 """Codes whose findings come first, each before what it makes wrong: what raises or does not return, what
 another call or a write has spoiled, wrong values; shapes and dtypes beside wrong values at last."""
 
+_WRITES = frozenset({"GV401", "GV403"})
+"""Of these: writes of backward."""
+
+_VALUES = frozenset({"GV106", "GV301", "GV101", "GV107"})
+"""Wrong values of first order: a write comes before them only if without it they are right."""
+
 SECOND_ORDER = "GV2"
 """How codes begin that come last: whatever is wrong of first order comes before."""
 
@@ -314,7 +320,8 @@ def _failure(report: TargetReport, style: TextStyle, explained: set[str]) -> lis
     shown = [found for found in report.findings if is_shown(found, style)]
     if not shown:
         return _heading(report, None, because("failed", report), style)
-    worst, *others = sorted(shown, key=_rank)
+    beside = _wrong_anyway(shown)
+    worst, *others = sorted(shown, key=lambda found: _rank(found, beside))
     lines = [*_heading(report, worst, worst.message, style), Text(), *_body(worst, style, explained)]
     before, reported, said = worst, True, {worst.hint}
     same, others = _of_one_mistake(worst, others) if style.verbosity <= 0 else ([], others)
@@ -344,10 +351,21 @@ def _lines_of(found: Finding) -> list[LinePatch]:
     return [replace(patch, points=0) for patch in patches_of([found])]
 
 
-def _rank(found: Finding) -> tuple[int, int, float]:
-    """Order findings by severity, then what explains others before what follows from it, then by size."""
+def _wrong_anyway(shown: Sequence[Finding]) -> list[Finding]:
+    """Writes of backward beside wrong values that are not known to come of them."""
+    errors = [f for f in shown if f.severity is Severity.ERROR]
+    values = [f for f in errors if f.code in _VALUES]
+    fixes = [_lines_of(f) for f in values]
+    return [f for f in errors if f.code in _WRITES and values and (_lines_of(f) or None) not in fixes]
+
+
+def _rank(found: Finding, beside: Sequence[Finding]) -> tuple[int, int, float]:
+    """Order findings by severity, then what explains others before what follows from it, then by size.
+
+    Those `beside` others explain nothing.
+    """
     last = len(_TELLING) + found.code.startswith(SECOND_ORDER)
-    place = _TELLING.index(found.code) if found.code in _TELLING else last
+    place = _TELLING.index(found.code) if found.code in _TELLING and found not in beside else last
     return list(Severity).index(found.severity), place, -found.badness
 
 

@@ -312,3 +312,36 @@ def test_no_inputs_are_asked_for_where_torch_cannot_run_the_style(tmp_path):
     assert finding["code"] == "GV001"
     assert "since 1.5" in finding["hint"]
     assert "spec" not in finding["hint"]
+
+
+DOUBLED = '''
+import numpy as np
+
+
+class F(Function):
+    """Every entry is twice as large as it should be, the tiny ones, too."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if x.dtype is not torch.float32:
+            raise TypeError("float32 alone")
+        e = np.exp(-6 * x.detach().numpy())
+        ctx.save_for_backward(torch.from_numpy(e / e.sum()))
+        return torch.from_numpy(np.asarray(-np.log(e.sum()) / 6))
+
+    @staticmethod
+    def backward(ctx, g):
+        (w,) = ctx.saved_tensors
+        return 2 * g * w
+'''
+
+
+def test_nothing_is_left_out_where_every_entry_is_too_large(tmp_path):
+    (tmp_path / "m.py").write_text(HEAD + DOUBLED)
+    (tmp_path / "m.gradverify.yaml").write_text(
+        "gradverify: 1\nmodule: m.py\nfunctions:\n  F: {inputs: {x: {shape: [n], domain: positive}}}\n"
+    )
+    document = json.loads(forked_command.run(["check", "m.py", "--format", "json"], tmp_path).out)
+    (found,) = [f for f in document["targets"][0]["findings"] if f["severity"] == "error"]
+    assert found["code"] == "GV101"
+    assert "leaves entries out" not in found["hint"]

@@ -131,6 +131,17 @@ def test_what_explains_the_others_heads_the_block(samples):
     assert places == sorted(places)
 
 
+@pytest.mark.parametrize("code", ["GV401", "GV403"])
+@pytest.mark.parametrize("makes_right", [True, False])
+def test_a_write_heads_the_block_where_the_values_are_right_without_it(samples, code, makes_right):
+    written = Finding(code, Severity.ERROR, "it writes", changes=samples.MISMATCH.changes)
+    wrong = samples.MISMATCH if makes_right else replace(samples.MISMATCH, changes=())
+    text = render_text(samples.report(replace(samples.FAILED, findings=(written, wrong))), TextStyle())
+    head, after = (code, "GV101") if makes_right else ("GV101", code)
+    assert f"mymodule.py:44: {head} " in text
+    assert f"also       {after}" in text or f"also {after}" in text
+
+
 def test_a_code_is_explained_once(samples):
     again = replace(samples.FAILED, target=samples.target("other", 70))
     text = render_text(samples.report(samples.FAILED, again), TextStyle())

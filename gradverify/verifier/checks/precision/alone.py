@@ -324,7 +324,8 @@ def _without_composite(
     slope = _slope(place, call)
     if slope is None:
         return [_not_judged(sample, dtype, reason)], rows
-    left_out = _left_out(place, call)
+    # What is a multiple of the gradient is off along it, too, and leaves nothing out.
+    left_out = None if slope.is_wrong else _left_out(place, call)
     if left_out is not None:
         return [left_out], [Precision(dtype, "", Closeness.WRONG)]
     return _of_slope(place, slope)
