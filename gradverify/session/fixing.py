@@ -93,7 +93,7 @@ def fix(report: Report, request: Request, check: Check, *, unsafe: bool) -> Fixe
     after = report
     try:
         with _Files() as files:
-            were = _statuses(report)
+            were: list[dict[str, Verdict]] = [_statuses(report)]
             while fixes:
                 try:
                     files.write(fixes)
@@ -101,9 +101,9 @@ def fix(report: Report, request: Request, check: Check, *, unsafe: bool) -> Fixe
                     files.restore()
                     return Fixes(report, left=(*left, *((f.name, str(stale)) for f in fixes)))
                 runs = _verified(request, check, fixes)
-                if any(_is_unknown(t, were) for run in runs for t in run.targets):
+                if len(were) < len(runs) and _is_any_other_wrong(runs[1], fixes):
                     files.restore()
-                    were = {**_statuses(check(_of_whole_files(request, fixes))), **were}
+                    were.append(_statuses(check(_afresh(request, fixes))))
                     files.write(fixes)
                 after, worse = runs[0], _worse(runs, were, fixes)
                 if not worse:
@@ -155,25 +155,34 @@ def _unfit(
 
 def _verified(request: Request, check: Check, fixes: Sequence[Fix]) -> tuple[Report, Report]:
     """The report that was asked for, and that on all targets of the changed files at the fresh seed."""
+    return check(replace(request, stop_after=None)), check(_afresh(request, fixes))
+
+
+def _afresh(request: Request, fixes: Sequence[Fix]) -> Request:
     seed = 0 if request.seed is None else request.seed
-    whole = replace(_of_whole_files(request, fixes), seed=seed + FRESH)
-    return check(replace(request, stop_after=None)), check(whole)
+    return replace(_of_whole_files(request, fixes), seed=seed + FRESH)
 
 
-def _is_unknown(target: TargetReport, were: Mapping[str, Verdict]) -> bool:
-    """Whether a target that does not pass may have passed before the change: it was not asked about."""
-    return target.status is not Verdict.PASSED and target.target.id not in were
+def _is_any_other_wrong(after: Report, fixes: Sequence[Fix]) -> bool:
+    """Whether a target without a change does not pass: it may not have passed before."""
+    changed = {one.target for one in fixes}
+    return any(t.status is not Verdict.PASSED and t.target.id not in changed for t in after.targets)
 
 
-def _worse(runs: Sequence[Report], were: Mapping[str, Verdict], fixes: Sequence[Fix]) -> dict[str, str]:
-    """By the target of a change, why it is to be taken back."""
+def _worse(
+    runs: Sequence[Report], were: Sequence[Mapping[str, Verdict]], fixes: Sequence[Fix]
+) -> dict[str, str]:
+    """By the target of a change, why it is to be taken back.
+
+    `were` are the verdicts before: on the same targets, at the same seeds, by the same checks.
+    """
     worse: dict[str, str] = {}
-    for after in runs:
+    for after, before in zip(runs, [*were, {}], strict=False):
         now = {t.target.id: t for t in after.targets}
         for one in fixes:
             if one.target not in now or now[one.target].status is not Verdict.PASSED:
                 worse.setdefault(one.target, _still(now.get(one.target)))
-        spoilt = [t.target for t in now.values() if were.get(t.target.id) is Verdict.PASSED is not t.status]
+        spoilt = [t.target for t in now.values() if before.get(t.target.id) is Verdict.PASSED is not t.status]
         for other in spoilt:
             # Entries of one Function share its backward; else any of the changes may be to blame.
             own = [f for f in fixes if f.function == (other.file, other.line)]

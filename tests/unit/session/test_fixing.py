@@ -106,6 +106,20 @@ def test_a_target_that_was_not_asked_about_counts_only_if_it_passed_before(path)
         path.write_text("old\nold\n")
 
 
+def test_a_target_that_fails_at_the_fresh_seed_anyway_is_not_spoilt(path):
+    """`Two` passes at the seed that was asked for, and fails at the other one before and after."""
+
+    def check(request: Request) -> Report:
+        new = path.read_text().startswith("new")
+        verdicts = {"One": Verdict.PASSED if new else Verdict.FAILED}
+        return report(path, **verdicts, Two=Verdict.PASSED if request.seed is None else Verdict.FAILED)
+
+    fixes = fix(check(Request(())), Request(()), check, unsafe=False)
+    assert [one.name for one in fixes.written] == ["One"]
+    assert fixes.left == ()
+    assert path.read_text() == "new\nold\n"
+
+
 def test_a_whole_file_is_not_verified_again_before_it_is_changed(path):
     runs: list[str] = []
 
