@@ -91,6 +91,21 @@ class Moved(Function):
         return (g - y * (g * y).sum(-1, keepdim=True)) / (n + 1e-4)
 
 
+class HardSwish(Function):
+    """The threshold stands in forward; a size is the same number at one of the sizes."""
+
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return z * torch.clamp(z + 3, 0, 6) / 6
+
+    @staticmethod
+    def backward(ctx, g):
+        (z,) = ctx.saved_tensors
+        slope = torch.where(z >= 1, 1.0, (2 * z + 3) / 6)
+        return g * torch.where(z <= -3, 0.0, slope)
+
+
 def _added(finding):
     return [line.strip() for change in finding.changes for line in change.patch.added]
 
@@ -125,3 +140,8 @@ def test_no_threshold_is_moved_below_the_values_drawn():
 def test_a_number_holds_at_values_of_its_own_size():
     (found,) = findings_on(Moved, {"x": "bn"})
     assert not found.changes
+
+
+def test_a_number_of_the_function_is_tried_in_a_comparison():
+    (found,) = findings_on(HardSwish, {"z": "bn"})
+    assert _added(found) == ["slope = torch.where(z >= 3, 1.0, (2 * z + 3) / 6)"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from gradverify.verifier.checks.kept import Allowance
 from gradverify.verifier.diagnose.edits.own_backward import Backward
 from gradverify.verifier.diagnose.edits.rewrites import FACTORS, Known, Value
-from gradverify.verifier.diagnose.edits.source import Edit, Slot, expression, slots
+from gradverify.verifier.diagnose.edits.source import Edit, Slot, Source, expression, slots
 
 if TYPE_CHECKING:
     from gradverify.verifier.diagnose.edits.search import TracedBackward
@@ -78,6 +78,21 @@ class Place(Protocol):
     @property
     def size(self) -> float:
         """The largest absolute value of the inputs that may have others; 0 for none."""
+
+
+def written_in(sources: Iterable[Source]) -> tuple[float, ...]:
+    """Numbers that stand in functions, each once."""
+    nodes = (node for source in sources for node in ast.walk(source.whole))
+    values = (node.value for node in nodes if isinstance(node, ast.Constant))
+    return tuple(dict.fromkeys(v for v in values if isinstance(v, int | float) and not isinstance(v, bool)))
+
+
+def written_elsewhere(slot: Slot, written: Sequence[float]) -> Iterator[Edit]:
+    """Another number of the Function where one is compared."""
+    node = slot.node
+    if isinstance(node, ast.Constant) and isinstance(slot.parent, ast.Compare | ast.UnaryOp):
+        others = (number for number in written if type(node.value) in {int, float} and number != node.value)
+        yield from (Edit(slot, ast.Constant(number), "branch") for number in others)
 
 
 def scaled_before_comparing(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:

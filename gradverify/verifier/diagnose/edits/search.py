@@ -22,7 +22,12 @@ import torch
 from torch import Tensor
 
 from gradverify.model import LinePatch, shown_path
-from gradverify.verifier.diagnose.edits.numbers import is_borne_out, scaled_before_comparing
+from gradverify.verifier.diagnose.edits.numbers import (
+    is_borne_out,
+    scaled_before_comparing,
+    written_elsewhere,
+    written_in,
+)
 from gradverify.verifier.diagnose.edits.out_of_place import CAUSE as IN_PLACE
 from gradverify.verifier.diagnose.edits.out_of_place import computed_out_of_place
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, Repairs, instead
@@ -178,6 +183,8 @@ class TracedBackward:
     steps: int = 1
     """Expressions that were evaluated: a loop has many."""
     known: list[Known] = field(default_factory=list)
+    written: tuple[float, ...] = ()
+    """Numbers that stand in it, and in forward."""
     is_foreign: bool = False
     """Methods of objects are called that may do anything."""
 
@@ -220,6 +227,7 @@ def traced(
     """
     values = [s for s in slots(source.whole) if _is_value(s, source)]
     run = TracedBackward(source, values, parents_of(source.whole))
+    run.written = written_in([*forward, source])
     made = _noting(source).compiled({_NOTE: run.note, _LAST: run.last})
     if made is None:
         return None
@@ -450,6 +458,8 @@ def edits_of(run: TracedBackward) -> Iterator[Edit]:
     yield from computed_out_of_place(run.source)
     yield from of_statements(run.source.whole)
     values = [(slot, run.values[k]) for k, slot in enumerate(run.slots) if k in run.values]
+    for slot, _ in values:
+        yield from written_elsewhere(slot, run.written)
     for slot, value in values:
         yield from renumbered(slot, value, run.known, cause_of_number(slot, run.parents))
     for slot, value in values:
