@@ -79,9 +79,14 @@ class _Attempts:
     spent: _Spent
     at: _Place
     with_cause: bool = False
-    """Its cause must be found again at each place, which takes the most of the time."""
+    """Its cause must be found again at each place, which takes the most of the time, and its changes hold."""
     best: Finding | None = None
     tries: int = 0
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether it has a cause, or a change, that may be another one elsewhere."""
+        return bool(self.finding.cause or self.finding.changes)
 
     def restart(self, at: _Place, *, with_cause: bool) -> None:
         """Forget what was tried."""
@@ -172,7 +177,7 @@ def _is_shrunk(attempts: _Attempts, known: _Place | None) -> bool:
     """
     caused, start = bool(attempts.finding.cause), attempts.at
     if known is not None:
-        attempts.with_cause = caused
+        attempts.with_cause = attempts.is_explained
         if attempts.fails(known):
             return True
     attempts.restart(start, with_cause=False)
@@ -191,8 +196,7 @@ def _has_a_smaller_place(attempts: _Attempts) -> bool:
     """
     _with_smaller_sizes(attempts)
     _with_plainer_values(attempts)
-    is_explained = bool(attempts.finding.cause or attempts.finding.changes)
-    if attempts.best is not None and is_explained and not attempts.with_cause:
+    if attempts.best is not None and attempts.is_explained and not attempts.with_cause:
         attempts.best = attempts.seen(attempts.at, with_cause=True)
     return attempts.best is not None
 
