@@ -74,11 +74,17 @@ def test_an_error_where_there_is_a_gpu_is_the_functions_own(monkeypatch):
     assert not guard.lacking(error, "cuda:0")
 
 
+def refuse(x):
+    assert x.is_cuda
+
+
+ASSERTED = Frame(__file__, refuse.__code__.co_firstlineno + 1, "refuse", "assert x.is_cuda")
+
 REFUSALS = [
     RaisedError("ValueError", "expected a CUDA tensor", deliberate=True),
     RaisedError("RuntimeError", "x must be a CUDA tensor"),
     RaisedError("ValueError", "Pointer argument (at 0) cannot be accessed from Triton (cpu tensor?)"),
-    RaisedError("AssertionError", "", (Frame("m.py", 3, "forward", "assert x.is_cuda"),), deliberate=True),
+    RaisedError("AssertionError", "", (ASSERTED,), deliberate=True),
 ]
 
 
@@ -93,7 +99,11 @@ def test_a_refusal_of_tensors_that_are_on_no_gpu_names_the_option(monkeypatch, e
 
 ON_THE_CPU_ALONE = [
     RaisedError("TypeError", "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy"),
-    RaisedError("NotImplementedError", "Could not run 'lib::cube' with arguments from the 'CUDA' backend."),
+    RaisedError(
+        "NotImplementedError",
+        "Could not run 'lib::cube' with arguments from the 'CUDA' backend. 'lib::cube' is only available for "
+        "these backends: [CPU, Meta].",
+    ),
 ]
 
 

@@ -31,7 +31,7 @@ WRONG = {
     "BothUndefined": ("GV407", "every output"),
     "OnTheClass": ("GV408", "second forward"),
     "FirstInFirstOut": ("GV408", "second forward"),
-    "ReturnsItsBuffer": ("GV408", "buffer"),
+    "ReturnsItsBuffer": ("GV408", "same memory"),
     "Mean": ("GV408", "other sizes or options"),
     "Power": ("GV408", "other sizes or options"),
     "Clipped": ("GV408", "other sizes or options"),
