@@ -461,11 +461,13 @@ def edits_of(run: TracedBackward) -> Iterator[Edit]:
     for slot, _ in values:
         yield from written_elsewhere(slot, run.written)
     for slot, value in values:
-        yield from renumbered(slot, value, run.known, cause_of_number(slot, run.parents))
+        if isinstance(slot.parent, ast.Compare):
+            yield from renumbered(slot, value, run.known, cause_of_number(slot, run.parents))
     for slot, value in values:
         yield from scaled_before_comparing(slot, value, run.known)
     for slot, value in values:
         yield from by_form(slot, value, run.parents)
+        yield from renumbered(slot, value, run.known, cause_of_number(slot, run.parents))
     for slot, value in values:
         yield from replaced(slot, value, run.known)
     for slot, value in values:
