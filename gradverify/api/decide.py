@@ -33,7 +33,7 @@ from gradverify.verifier.numerics.large import judge_any_size
 from gradverify.verifier.numerics.problem import CallProblem, Gradients, Graph, Layout, VjpProblem
 from gradverify.verifier.numerics.proof import Certificate, certify
 from gradverify.verifier.numerics.round_off import gradient_noise
-from gradverify.verifier.numerics.tolerance import Tolerance
+from gradverify.verifier.numerics.tolerance import Tolerance, distance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, differs_beside
 
 FINEST = 1e-7
@@ -252,7 +252,7 @@ def _not_linear(
     u = problem.outputs.flatten([given.get(p) for p in problem.output_positions])
     rows = comparison.analytical
     actual = Layout.of(problem.primals).flatten(original.gradients(cotangents))
-    difference = (actual - u @ rows).abs()
+    difference = distance(actual, u @ rows)
     room = options.atol + options.rtol * (u.abs() @ rows.abs())
     if not (difference > room).any():
         return ""

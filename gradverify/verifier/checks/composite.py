@@ -30,7 +30,7 @@ from gradverify.verifier.numerics.jacobian import analytical_jacobian
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Block, CallProblem, Layout, VjpProblem
 from gradverify.verifier.numerics.round_off import ROUND_OFF, gradient_spread
-from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY
+from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY, distance
 from gradverify.verifier.numerics.tracing import functional_graph, without_cuts
 from gradverify.verifier.numerics.verdict import Judged
 
@@ -156,7 +156,7 @@ class TwoGradients:
         finite = self.theirs.abs()[self.theirs.isfinite()]
         median = finite.median() if finite.numel() else torch.zeros((), dtype=torch.float64)
         allowed = torch.maximum(rtol * (self.theirs.abs() + median), SAFETY * self.noise)
-        return ~((self.mine - self.theirs).abs() <= allowed)
+        return ~(distance(self.mine, self.theirs) <= allowed)
 
 
 def gradients_of(sample: Sample, composite: Composite, u: tuple[Tensor | None, ...]) -> TwoGradients | None:
@@ -343,4 +343,4 @@ def _agreeing(sample: Sample, second: VjpProblem, other: VjpProblem, mine: Tenso
     size = theirs.abs()
     noise = torch.minimum(noise, ROUND_OFF * size.max())
     allowed = sample.subject.settings.rtol * (size + size.median(dim=1, keepdim=True).values)
-    return (mine - theirs).abs() <= torch.maximum(allowed, SAFETY * noise[None, :])
+    return distance(mine, theirs) <= torch.maximum(allowed, SAFETY * noise[None, :])

@@ -22,7 +22,7 @@ from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.numerics.round_off import gradient_round_off
-from gradverify.verifier.numerics.tolerance import EPSILON
+from gradverify.verifier.numerics.tolerance import EPSILON, distance
 
 SAME = 1e-6
 """Gradients agree within this share of the sum of their terms; the true Jacobian is a measured one."""
@@ -72,7 +72,7 @@ def cotangent_function(mixtures: Sequence[Mixture], true: Tensor) -> str | None:
 def _agrees(mixture: Mixture, true: Tensor, cotangent: Tensor) -> bool:
     terms = cotangent.abs() @ true.abs()
     allowed = SAME * terms + ROUNDED_TERMS * terms.max()
-    return bool(((mixture.gradient - cotangent @ true).abs() <= allowed).all()) and bool(terms.any())
+    return bool((distance(mixture.gradient, cotangent @ true) <= allowed).all()) and bool(terms.any())
 
 
 def _clamp(mixtures: Sequence[Mixture], true: Tensor) -> float | None:
@@ -142,7 +142,7 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
     for u, gradient in mixtures:
         mixed = u @ analytical
         share = max(LINEAR, rounding) * (u.abs() @ analytical.abs())
-        excess = (gradient - mixed).abs() - share - round_off * u.abs().max()
+        excess = distance(gradient, mixed) - share - round_off * u.abs().max()
         if (excess > 0).any() and not same:
             excess -= gradient_round_off(problem, problem.outputs.unflatten(u))
         if (excess > 0).any() or not gradient.isfinite().all():

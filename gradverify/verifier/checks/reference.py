@@ -29,7 +29,7 @@ from gradverify.verifier.numerics.round_off import (
     value_round_off,
     value_spread,
 )
-from gradverify.verifier.numerics.tolerance import SAFETY
+from gradverify.verifier.numerics.tolerance import SAFETY, distance
 
 LOSES_DIGITS = (
     "Something in backward loses digits, such as a difference quotient with a small step, or large numbers "
@@ -302,7 +302,7 @@ def _differs(sample: Sample, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
     median = finite.median() if finite.numel() else torch.zeros((), dtype=torch.float64)
     allowed = settings.atol + settings.rtol * (y.abs() + median)
     same = (x == y) | (x.isnan() & y.isnan())
-    return ~((x - y).abs() <= torch.maximum(allowed, SAFETY * noise)) & ~same
+    return ~(distance(x, y) <= torch.maximum(allowed, SAFETY * noise)) & ~same
 
 
 def _where(entries: Entries) -> str:

@@ -54,7 +54,7 @@ from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Graph, Layout, VjpProblem
 from gradverify.verifier.numerics.proof import Certificate, certify
 from gradverify.verifier.numerics.round_off import gradient_noise, gradient_spread
-from gradverify.verifier.numerics.tolerance import KNOWN, SAFETY, Tolerance
+from gradverify.verifier.numerics.tolerance import KNOWN, SAFETY, Tolerance, distance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 MOST_INPUTS = 4
@@ -149,11 +149,11 @@ def _is_off(
         return torch.zeros_like(wanted, dtype=torch.bool)
     settings = sample.subject.settings
     allowed = Tolerance(settings.rtol, settings.atol).allowed(wanted[None], layout)[0]
-    wrong = ~((found - wanted).abs() <= allowed)
+    wrong = ~(distance(found, wanted) <= allowed)
     if wrong.any():
         noise = SAFETY * gradient_spread(alone, weights, wanted)
         allowed = allowed + noise.clamp_max(KNOWN * wanted.abs().max().item())
-        wrong = ~((found - wanted).abs() <= allowed)
+        wrong = ~(distance(found, wanted) <= allowed)
     return wrong
 
 

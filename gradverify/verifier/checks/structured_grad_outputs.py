@@ -27,7 +27,7 @@ from gradverify.verifier.numerics.compare import SINGLE
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Block, Layout, VjpProblem
 from gradverify.verifier.numerics.round_off import gradient_noise
-from gradverify.verifier.numerics.tolerance import EPSILON, KNOWN, SAFETY
+from gradverify.verifier.numerics.tolerance import EPSILON, KNOWN, SAFETY, distance
 from gradverify.verifier.numerics.tracing import short_format
 
 DIGITS = 128.0
@@ -384,7 +384,7 @@ def _is_off(
 
 def _off(asked: Combination, gradients: Sequence[Tensor]) -> Tensor:
     whole, *parts = gradients
-    return (whole - asked.expected(parts)).abs()
+    return distance(whole, asked.expected(parts))
 
 
 def _wrong_for_zeros(sample: Sample, of_u: Tensor) -> Finding | None:

@@ -28,7 +28,7 @@ from gradverify.verifier.numerics.jacobian import (
 )
 from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.numerics.sampling import Sampler, Samples
-from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY, UNDERFLOW, Tolerance, is_known
+from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY, Tolerance, distance, is_known
 
 COVERED = 1e-4
 """An entry is covered when an error of this share of its own size, or of its block's, would have shown."""
@@ -104,7 +104,7 @@ def compare(
     numerical = measured.value
     bound = tolerance.explained(measured.error)
     at_kink = measured.kink > 0
-    difference = (analytical - numerical).abs()
+    difference = distance(analytical, numerical)
     finite = analytical.isfinite()
     known = measured.error.isfinite()
     # At a kink what lies between the one-sided slopes is right, or beyond by no more than their errors.
@@ -113,7 +113,7 @@ def compare(
     rounding = finest_rounding(outputs)[:, None]
     # Where an output of low precision is constant, numbers of the size of one may have swallowed a change.
     swallowed = measured.flat & (rounding > EPSILON) & (difference <= UNSEEN * rounding / measured.scale)
-    conflict = known & finite & (difference > (bound + room).clamp_min(UNDERFLOW))
+    conflict = known & finite & (difference > bound + room)
     doubtful = conflict & swallowed
     conflict &= ~swallowed
     unknown = conflict & ~is_known(numerical, analytical, bound, allowed)

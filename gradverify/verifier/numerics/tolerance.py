@@ -35,6 +35,15 @@ FEW_DIGITS = 4.0
 by rounding: of such a value not two digits are left, and no step is small enough to show the derivative."""
 
 
+def distance(one: Tensor, other: Tensor) -> Tensor:
+    """|one - other|, and zero where denormal numbers may be rounded by as much.
+
+    They have no relative precision: what is compared with a share of itself is compared by this.
+    """
+    off = (one - other).abs()
+    return torch.where(off <= UNDERFLOW, 0.0, off)
+
+
 def is_known(
     measured: Tensor | float, claimed: Tensor | float, error: Tensor | float, allowed: Tensor | float = 0.0
 ) -> Tensor:

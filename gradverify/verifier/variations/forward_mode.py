@@ -23,6 +23,7 @@ from gradverify.verifier.inputs.arguments import arguments_of_call
 from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.round_off import SCALES, nudged
+from gradverify.verifier.numerics.tolerance import UNDERFLOW
 from gradverify.verifier.variations.call import is_refusal
 from gradverify.verifier.variations.verified import (
     NOT_RUN,
@@ -216,7 +217,7 @@ def _tolerance(base: Verified, pair: _Pair, first: FirstOrder) -> float:
     rounding = max(t.rounding.max().item() for t in (base.inputs, base.sample.problem.outputs))
     if first.single_precision:
         rounding = max(rounding, torch.finfo(torch.float32).eps)
-    return settings.atol + (settings.rtol + ROUND_OFFS * rounding) * pair.size
+    return max(UNDERFLOW, settings.atol + (settings.rtol + ROUND_OFFS * rounding) * pair.size)
 
 
 def _mismatch(base: Verified, chosen: frozenset[int], pairs: Sequence[_Pair], first: FirstOrder) -> Finding:

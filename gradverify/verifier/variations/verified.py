@@ -25,7 +25,7 @@ from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
 from gradverify.verifier.numerics.round_off import ROUND_OFF, SCALES, gradient_noise, nudged
 from gradverify.verifier.numerics.sampling import own_noise
-from gradverify.verifier.numerics.tolerance import EPSILON, KNOWN
+from gradverify.verifier.numerics.tolerance import EPSILON, KNOWN, distance
 from gradverify.verifier.variations.call import Call, backward, called, is_accident
 
 
@@ -433,7 +433,7 @@ def _half_the_digits(dtype: torch.dtype) -> float:
 
 def _off(got: Tensor, wanted: Tensor) -> Tensor:
     """Absolute differences: none where both are the same, infinite where one of them is not finite."""
-    off = (got - wanted).abs()
+    off = distance(got, wanted)
     off = torch.where(off.isfinite(), off, torch.inf)
     same = (got == wanted) | (got.isnan() & wanted.isnan())
     return torch.where(same, 0.0, off)

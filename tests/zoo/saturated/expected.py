@@ -26,12 +26,16 @@ RIGHT = (
 POSITIVE = ("Rsqrt", "Log")
 """Defined for positive values alone."""
 
+DENORMAL = ("Potential", "PotentialOfRows", "ManyPotentials")
+"""Of numbers around 1e-315, which have a few digits."""
+
 SPANS = [
     *((name, "30") for name in RIGHT if name not in POSITIVE),
     *((name, "100") for name in ("Softmax", "SoftmaxByHand", "LogSoftmax", "Attention")),
+    *((name, "denormal") for name in DENORMAL),
     *((name, "decades") for name in (*POSITIVE, "Cube")),
 ]
-"""Each at the range of its spec: ±30, ±100, or 1e-6 to 1e6."""
+"""Each at the range of its spec: ±30, ±100, 1e-6 to 1e6, or where results are denormal."""
 
 WRONG = (
     "ExpLow",
@@ -46,6 +50,7 @@ WRONG = (
     "SoftplusHigh",
     "TanhTail",
     "TinyWrong",
+    "PotentialWrong",
     "GeluCut",
     "TanhCut",
     "SoftmaxNoSum",

@@ -240,6 +240,48 @@ class Tiny(Function):
         return g * 1e-20 * torch.cos(x)
 
 
+class Potential(Function):
+    """A Boltzmann factor: its values are denormal numbers where x is beyond 210."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.exp(-x / 0.3)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return -(g * y) / 0.3
+
+
+class PotentialOfRows(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.exp(-x.abs().sum(-1) / 0.0042)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return -(g * y)[..., None] * x.sign() / 0.0042
+
+
+class ManyPotentials(Function):
+    """Two outputs of one potential, whose gradients are added."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.exp(-x / 0.3), torch.exp(-x / 0.7) / 3
+
+    @staticmethod
+    def backward(ctx, g, h):
+        (x,) = ctx.saved_tensors
+        return -(g * torch.exp(-x / 0.3)) / 0.3 - h / 2.1 * torch.exp(-x / 0.7)
+
+
 class LogSumExp(Function):
     @staticmethod
     def forward(ctx, x):
