@@ -9,7 +9,7 @@ from torch.autograd import Function
 
 from gradverify.verifier.numerics import round_off
 from gradverify.verifier.numerics.large import judge_any_size
-from gradverify.verifier.numerics.tolerance import Tolerance
+from gradverify.verifier.numerics.tolerance import Tolerance, distance
 from gradverify.verifier.numerics.verdict import Judged
 
 SQRT2 = math.sqrt(2)
@@ -271,3 +271,11 @@ def test_a_second_derivative_of_ordinary_size_where_it_is_nothing_is_wrong(maps)
     x = torch.randn(2, 4, generator=torch.Generator().manual_seed(29), dtype=torch.float64)
     _, second = maps.judged_twice(ColdSoftmaxOfSomethingElse.apply, x)
     assert second.comparison.wrong.any()
+
+
+def test_denormal_numbers_that_differ_by_their_rounding_are_no_distance_apart():
+    """4.757e-318 has three digits, and four roundings of it are a share of 1e-6."""
+    one = torch.tensor([4.757e-318, 1e-280, math.nan, math.inf], dtype=torch.float64)
+    other = one + torch.tensor([2e-323, 1e-290, 0.0, 0.0], dtype=torch.float64)
+    assert distance(one, other).tolist()[:2] == [0.0, pytest.approx(1e-290, rel=1e-5)]
+    assert distance(one, other)[2:].isnan().all()
