@@ -324,7 +324,7 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
         names = [n for n in short if not is_short(sample, n)]
         findings = [f for f in findings if f.input not in names] + [rounded(sample, n) for n in names]
     findings = explained_by_draws(sample, findings)
-    outcome, visible = outcome_of(findings), smallest_visible_error(judged.comparison)
+    outcome, visible = outcome_of(findings), judged.comparison.smallest_visible
     if single:
         outcome, visible = max(outcome, Outcome.INCONCLUSIVE, key=WORSE.index), None
     result = CheckResult(
@@ -494,16 +494,6 @@ def _unpacks_saved_tensors(line: str) -> bool:
 def _of_single_precision(finding: Finding) -> Finding:
     """Where forward itself is float32, a backward that is float32 too is a fact and no mistake."""
     return replace(finding, severity=Severity.NOTE) if finding.code == "GV110" else finding
-
-
-def smallest_visible_error(comparison: Comparison) -> float | None:
-    """The relative error that every covered entry would have shown.
-
-    None where nothing is covered, or where the derivative is zero everywhere: no error relative to that.
-    """
-    judged = comparison.covered & ~comparison.kinks & ~comparison.wrong
-    visible = comparison.visible[judged & (comparison.visible > 0)]
-    return visible.max().item() if visible.numel() else None
 
 
 def _nothing_known(sample: Sample, judged: NotJudged) -> CheckResult:

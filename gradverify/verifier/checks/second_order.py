@@ -18,7 +18,6 @@ from gradverify.verifier.checks.composite import Composite, NoComposite, settled
 from gradverify.verifier.checks.first_order import (
     backward_raised,
     measured_first_order,
-    smallest_visible_error,
     where_differentiable,
 )
 from gradverify.verifier.checks.kept import judged_jacobians
@@ -299,7 +298,7 @@ def compare_second_order(
         tuple(findings),
         outcome_of(findings),
         _uncovered(sample, second, pairs, first),
-        smallest_visible_error(judged.comparison),
+        judged.comparison.smallest_visible,
         "wrong" if findings else "yes",
         not_judged=int(judged.comparison.not_judged.sum()),
     )

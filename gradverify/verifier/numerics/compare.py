@@ -88,6 +88,17 @@ class Comparison:
         return self.covered & (self.numerical.abs() > self.bound)
 
     @property
+    def smallest_visible(self) -> float | None:
+        """The relative error that every covered entry would have shown.
+
+        None where nothing is covered, or where all derivatives that are known vanish beside one of their
+        block: no number of that size shows an error of less than a rounding of it.
+        """
+        judged = self.covered & ~self.kinks & ~self.wrong
+        visible = self.visible[judged & (self.visible >= EPSILON)]
+        return visible.max().item() if visible.numel() else None
+
+    @property
     def is_settled(self) -> bool:
         """Whether every entry is known, and right."""
         return not bool((self.conflicts | self.kinks).any()) and bool(self.covered.all())

@@ -139,8 +139,8 @@ def _without_conflict(comparison: Comparison, rows: int, columns: int) -> Certif
     """Every row agrees along the direction; whether that covers them all."""
     covered = comparison.covered & ~comparison.kinks
     if covered.all():
-        size = float(columns) ** 0.5
-        return Certificate(comparison.visible.max().item() * size)
+        visible, size = comparison.smallest_visible, float(columns) ** 0.5
+        return Certificate(None if visible is None else visible * size)
     share = 1 - covered.double().mean().item()
     return NotJudged(
         f"{share:.2g} of the {rows} rows of its Jacobian could not be judged along a random direction "

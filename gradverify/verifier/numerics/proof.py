@@ -449,8 +449,9 @@ class _OfProblem(NamedTuple):
 class Certificate:
     """Backward is the derivative at this point, by a proof that closed."""
 
-    visible: float
-    """The relative error of a typical entry that would have kept the proof from closing."""
+    visible: float | None
+    """The relative error of a typical entry that would have kept the proof from closing; None where all
+    derivatives are zero."""
 
 
 def certify(

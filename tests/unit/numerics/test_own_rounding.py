@@ -279,3 +279,13 @@ def test_denormal_numbers_that_differ_by_their_rounding_are_no_distance_apart():
     other = one + torch.tensor([2e-323, 1e-290, 0.0, 0.0], dtype=torch.float64)
     assert distance(one, other).tolist()[:2] == [0.0, pytest.approx(1e-290, rel=1e-5)]
     assert distance(one, other)[2:].isnan().all()
+
+
+@pytest.mark.parametrize(("seed", "seen"), [(17, False), (36, False), (19, True), (20, True)])
+def test_no_error_is_seen_below_a_rounding_of_what_is_there(maps, seed, seen):
+    """Where all is saturated, a slope of 1e-300 is known to 1e-302, and the one of 1e-87 beside it is not."""
+    x = torch.randn(2, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    found = maps.judged(ColdSoftmax.apply, x).comparison
+    assert found.visible[found.covered].max() > 0
+    assert (found.smallest_visible is not None) is seen
+    assert not seen or found.smallest_visible > 1e-10
