@@ -8,7 +8,7 @@ The front counts them before anything runs, the verifier draws them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gradverify.model.words import Effort, Nested, Point, Scalar
@@ -177,6 +177,9 @@ LARGE_VALUES, MIRRORED, SMALL_VALUES = range(3)
 ZEROS, ZERO_ROWS = range(2)
 """Kinds of undeclared special draws."""
 
+EQUAL_INPUTS = 1 + len((ZEROS, ZERO_ROWS)) * max(ROUNDS.values())
+"""The special draw in which other inputs have values of the first one, after those of every round."""
+
 SMALL_DECLARED = 100
 """The wide draw of small magnitudes inside a declared range; the ones after it are of its decades in turn."""
 
@@ -252,6 +255,40 @@ def _undeclared_points(drawn: list[TensorInput], rounds: int) -> Iterator[tuple[
             yield from ((Point.WIDE, 1 + 3 * round_ + kind) for kind in kinds)
         if special:
             yield from ((Point.SPECIAL, 1 + 2 * round_ + kind) for kind in (ZEROS, ZERO_ROWS))
+    if rounds and may_be_equal(drawn):
+        yield Point.SPECIAL, EQUAL_INPUTS
+
+
+def may_be_equal(drawn: Sequence[TensorInput]) -> tuple[TensorInput, ...]:
+    """An input and those after it that are broadcast together with it and may have values of it.
+
+    Of all such inputs the first with others; empty where there are none.
+    """
+    free = [t for t in drawn if _is_one_of_many(t)]
+    for number, first in enumerate(free):
+        others = [t for t in free[number + 1 :] if _broadcast(first.shape, t.shape) and _overlap(first, t)]
+        if others:
+            return first, *others
+    return ()
+
+
+def _is_one_of_many(spec: TensorInput) -> bool:
+    """Whether it is differentiated, of real numbers, and its values are nothing but drawn."""
+    given = spec.value is not None or spec.make or spec.structure or spec.layout or spec.placement
+    real = spec.dtype == "float64" and spec.requires_grad is not False and not spec.mutated
+    return real and not given and not spec.distinct and _count(spec) > 0
+
+
+def _broadcast(a: Sequence[int], b: Sequence[int]) -> bool:
+    return all(m == n or 1 in {m, n} for m, n in zip(reversed(a), reversed(b), strict=False))
+
+
+def _overlap(a: TensorInput, b: TensorInput) -> bool:
+    """Whether their domains and ranges have more than a number in common."""
+    lows = [0.0 if t.domain in {"positive", "unit"} else -math.inf for t in (a, b)]
+    highs = [{"negative": 0.0, "unit": 1.0}.get(t.domain, math.inf) for t in (a, b)]
+    ranges = [t.range for t in (a, b) if t.range is not None]
+    return max(*lows, *(low for low, _ in ranges)) < min(*highs, *(high for _, high in ranges))
 
 
 def _count(spec: TensorInput) -> int:

@@ -7,11 +7,6 @@ Whether a gradient is wrong for nothing but random numbers that backward draws f
 A mask that is drawn again in backward is forward's only where the generator is where it was then. That
 is so in no training step, and not here either: backward starts from random states of its own.
 
-GV101 where declared ties meet: what the gradients of equal entries add up to.
-
-At a tie no entry has a derivative of its own, and a maximum may give its gradient to one of them, or a share
-to each. All of them moved together have a derivative: where every one gets the whole, the sum is too large.
-
 Gradients that change faster than a difference quotient can follow, at declared wide values.
 
 A fast part that is small beside f, as sin(a x)^2 / a is where `a` is large, passes for noise of f: every
@@ -24,13 +19,14 @@ wrong at the neighbours, and so is its average.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Effort, Finding, Outcome, Point, RaisedError, Severity, indexed, tensors_of
+from gradverify.model import Effort, Finding, Outcome, Point, RaisedError, Severity, indexed
+from gradverify.verifier.checks.equal_entries import wrong_where_declared
 from gradverify.verifier.checks.float32_inside import (
     float32_inside,
     is_given_short,
@@ -52,7 +48,6 @@ from gradverify.verifier.checks.wording import (
     uncovered_part,
 )
 from gradverify.verifier.guard import Raised, lacking
-from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.interpreter.launches import launches
 from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.compare import SAME, Comparison
@@ -63,8 +58,7 @@ from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Block, Layout, Problem
 from gradverify.verifier.numerics.proof import Certificate, certify, damping_of
 from gradverify.verifier.numerics.sampling import Sampler, own_noise
-from gradverify.verifier.numerics.tolerance import Tolerance
-from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge
+from gradverify.verifier.numerics.verdict import Judged, NotJudged
 from gradverify.verifier.raised_errors import fails_to_import
 
 
@@ -156,63 +150,6 @@ def _is_right_with_forwards(sample: Sample) -> bool:
     return certify(alone, rtol=sample.subject.settings.rtol, key=sample.key) is not None
 
 
-def wrong_where_tied(sample: Sample) -> Finding | None:
-    """Judge the declared draw with ties by the equal entries of each input, which move as one."""
-    names = {t.name for i in sample.case.inputs for t in tensors_of(i) if t.ties}
-    if sample.point is not Point.SPECIAL or sample.draw != 0 or not names:
-        return None
-    arguments = tuple(_merged(a) if a.name in names else a for a in sample.arguments)
-    problem = replace(sample.problem, arguments=arguments)
-    judged = judge(problem, Tolerance(sample.subject.settings.rtol, sample.subject.settings.atol))
-    if not isinstance(judged, Judged):
-        return None
-    comparison = judged.comparison
-    for name, block in zip(problem.input_names, judged.inputs.blocks, strict=True):
-        columns = slice(block.start, block.stop)
-        wrong = comparison.wrong[:, columns]
-        if name in names and bool(wrong.any()):
-            off = torch.where(wrong, (comparison.analytical - comparison.numerical)[:, columns].abs(), 0.0)
-            row, column = divmod(int(off.argmax()), wrong.shape[1])
-            place = (row, block.start + column)
-            sums = comparison.analytical[place].item(), comparison.numerical[place].item()
-            return _finding(sample, name, row, sums)
-    return None
-
-
-def _merged(argument: Argument) -> Argument:
-    """The argument as a function of its distinct values."""
-    value = argument.value
-    if (
-        not argument.differentiable
-        or argument.step is not None
-        or argument.held is not None
-        or value.is_complex()
-    ):
-        return argument
-    distinct, index = value.unique(return_inverse=True)
-    return replace(argument, value=distinct, step=_spread(index))
-
-
-def _spread(index: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda distinct: distinct[index]
-
-
-def _finding(sample: Sample, name: str, row: int, sums: tuple[float, float]) -> Finding:
-    """`sums`: what backward's gradients add up to, and the derivative along all of the entries."""
-    output = sample.problem.output_positions[sample.problem.outputs.block_of(row)]
-    what = output_name(output, sample.outputs_returned)
-    claimed, real = map(number, sums)
-    return sample.finding(
-        "GV101",
-        f"the gradients of {what} with respect to equal entries of `{name}` add up to {claimed}, but all of "
-        f"them moved together give {real}",
-        hint="Among equal entries a maximum has one gradient to give: to one of them, or a share to each. If "
-        "equal values are not valid, leave out `ties: true`.",
-        input=name,
-        output=output,
-    )
-
-
 NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
 WITHOUT_FLOAT64_PATH = (
     "Let forward compute in the dtype it is given, or name a composite of plain torch operations as "
@@ -260,7 +197,7 @@ def first_order(sample: Sample) -> FirstOrder:
     if wrong is not None and wrong.severity is not Severity.ERROR:
         found = replace(found, result=replace(found.result, findings=(*found.result.findings, wrong)))
         wrong = None
-    wrong = wrong or wrong_where_tied(sample)
+    wrong = wrong or wrong_where_declared(sample)
     if wrong is None:
         return found
     findings = (*(f for f in found.result.findings if f.severity is Severity.WARNING), wrong)

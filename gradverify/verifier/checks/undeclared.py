@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gradverify.model import Case, Engine, Finding, Outcome, Point, RaisedError, Severity, tensors_of
 from gradverify.verifier.checks.contract import contract
+from gradverify.verifier.checks.equal_entries import wrong_between_inputs
 from gradverify.verifier.checks.first_order import (
     backward_raised,
     refused_empty,
@@ -123,6 +124,9 @@ def _measured(sample: Sample) -> AtUndeclared:
     if not isinstance(judged, Judged) or single_precision_outputs(sample, judged.measured.centre):
         return _SILENCE
     findings = () if judged.in_groups else tuple(_reported(sample, judged))
+    if not findings and sample.point is Point.SPECIAL:
+        between = wrong_between_inputs(sample, RTOL, _confirmed)
+        findings = () if between is None else (between,)
     known = judged.measured.error.isfinite()
     return AtUndeclared(CheckResult(findings, outcome_of(findings)), bool(known.any() or not known.numel()))
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from gradverify.model import Doubt, Finding, Outcome, Point, Severity, TensorInput
 from gradverify.model.case import is_floating, is_free
 from gradverify.rules import Family
+from gradverify.verifier.checks.equal_entries import BETWEEN_INPUTS
 from gradverify.verifier.checks.reading import Irregularity
 from gradverify.verifier.checks.result import NOT_REPEATED, CheckResult
 from gradverify.verifier.checks.samples import prepare
@@ -409,6 +410,12 @@ def _such_values(near: Neighbours, finding: Finding) -> Finding | None:
     )
 
 
+def _equal_inputs(_: Neighbours, finding: Finding) -> Finding | None:
+    """No other values show what is wrong there."""
+    between = finding.part == BETWEEN_INPUTS
+    return _if_guessed(finding, ["that entries of several inputs may be equal"] if between else ())
+
+
 def _any_minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
     names = near.sample.problem.input_names if finding.code in OF_A_SLOPE else ()
     return _if_guessed(finding, needless_minus_signs(near, finding.input, names))
@@ -436,6 +443,7 @@ AT_DECLARED: tuple[Reason, ...] = (
 )
 
 AT_UNDECLARED: tuple[Reason, ...] = (
+    _equal_inputs,
     _no_derivative_meant,
     _anything_invented,
     _such_values,

@@ -29,7 +29,9 @@ from gradverify.model import (
     TensorInput,
     tensors_of,
 )
+from gradverify.model.case import EQUAL_INPUTS, may_be_equal
 from gradverify.verifier.guard import Raised, Returned, call
+from gradverify.verifier.inputs.equal_values import with_equal_values
 from gradverify.verifier.inputs.tensors import build_tensor, held_of, is_differentiable, step_of, stream
 
 
@@ -214,6 +216,10 @@ def build_arguments(
     `live` holds the objects behind `object:` and `make:` by their path. Raises whatever these raise.
     """
     built = [a for i in case.inputs for a in _built(i, case, point, draw, device, live or {})]
+    if (point, draw) == (Point.SPECIAL, EQUAL_INPUTS):
+        drawn = [t for i in case.inputs for t in tensors_of(i)]
+        equal = with_equal_values(may_be_equal(drawn), {a.name: a.value for a in built}, case.seed)
+        built = [replace(a, value=equal.get(a.name, a.value)) for a in built]
     given = {i.name: i.parameters for i in case.inputs if isinstance(i, ObjectInput) and i.parameters}
     for place, argument in enumerate(built):
         if argument.name in given:

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from gradverify.model import Point, TensorInput
 from gradverify.model.case import (
+    EQUAL_INPUTS,
     FEWEST_STRATA,
     KEEP_AWAY,
     MIRRORED,
@@ -441,6 +442,8 @@ def _drawn(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw:
 
 
 def _entries(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw: int) -> Sequence[Any]:
+    if (point, draw) == (Point.SPECIAL, EQUAL_INPUTS):
+        point = Point.TYPICAL
     if not is_declared(point, draw):
         return _undeclared_entries(spec, dtype, seed, point, draw)
     if not _is_floating(dtype):

@@ -1,0 +1,136 @@
+"""Functions that have a kink where two inputs are equal, with a gradient that is right there.
+
+Whatever share of the gradient each of two equal inputs gets, together they get all of it.
+"""
+
+import torch
+from torch.autograd import Function
+
+
+def of_two(forward, left, right):
+    """A Function of x and y, and the slopes that backward gives for each."""
+
+    class Kinked(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return forward(x, y)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            to_x, to_y = g * left(x, y), g * right(x, y)
+            return to_x.sum_to_size(x.shape), to_y.sum_to_size(y.shape)
+
+    return Kinked
+
+
+class MaximumShared(
+    of_two(
+        torch.maximum,
+        lambda x, y: (x > y) + 0.5 * (x == y),
+        lambda x, y: (y > x) + 0.5 * (x == y),
+    )
+):
+    """Half to each, as torch does."""
+
+
+class MaximumFirst(of_two(torch.maximum, lambda x, y: x >= y, lambda x, y: x < y)):
+    """All of it to the first."""
+
+
+class MaximumOfUnlike(of_two(torch.maximum, lambda x, y: x > y, lambda x, y: x <= y)):
+    """All of it to the second, which is broadcast."""
+
+
+class MinimumUnequally(
+    of_two(
+        torch.minimum,
+        lambda x, y: (x < y) + 0.3 * (x == y),
+        lambda x, y: (y < x) + 0.7 * (x == y),
+    )
+):
+    """Shares that are not the same."""
+
+
+class Distance(of_two(lambda x, y: (x - y).abs(), lambda x, y: (x - y).sign(), lambda x, y: (y - x).sign())):
+    """Zero for both."""
+
+
+class HingeOfDifference(
+    of_two(lambda x, y: torch.relu(x - y), lambda x, y: x >= y, lambda x, y: -1.0 * (x >= y))
+):
+    """The slope of one side, for both."""
+
+
+class WeighedMaximum(
+    of_two(
+        lambda x, y: torch.maximum(x, y) * (x + 3) * (y + 3),
+        lambda x, y: (x > y) * (x + 3) * (y + 3) + torch.maximum(x, y) * (y + 3),
+        lambda x, y: (y >= x) * (x + 3) * (y + 3) + torch.maximum(x, y) * (x + 3),
+    )
+):
+    """A smooth part beside the kink."""
+
+
+class Jump(of_two(lambda x, y: x * (x > y) + y * (y > x), lambda x, y: x > y, lambda x, y: y > x)):
+    """Forward is 0 where both are equal, and jumps."""
+
+
+class JumpShared(
+    of_two(
+        lambda x, y: x * (x > y) + y * (y > x),
+        lambda x, y: (x > y) + 0.5 * (x == y),
+        lambda x, y: (y > x) + 0.5 * (x == y),
+    )
+):
+    """The same with the gradient of what is around."""
+
+
+class Clamp(Function):
+    """Between bounds that are tensors, which get what x does not."""
+
+    @staticmethod
+    def forward(ctx, x, low, high):
+        ctx.save_for_backward(x, low, high)
+        return torch.clamp(x, low, high)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, low, high = ctx.saved_tensors
+        to_x = g * ((x >= low) & (x <= high))
+        return to_x, g * ((x < low) & (low < high)), g * ((x > high) | (high < low))
+
+
+class LargestOfBoth(Function):
+    """The largest of each row of two matrices: the gradient goes to where it was found first."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        both = torch.cat([x, y], -1)
+        place = both.argmax(-1, keepdim=True)
+        ctx.save_for_backward(place)
+        ctx.width = x.shape[-1]
+        return both.gather(-1, place).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        (place,) = ctx.saved_tensors
+        both = g.new_zeros(g.shape[0], 2 * ctx.width).scatter_(-1, place, g[:, None])
+        return both[:, : ctx.width], both[:, ctx.width :]
+
+
+class Middle(Function):
+    """The middle one of x, y and 0, with the gradient of one of the pieces that meet where all are equal."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return torch.minimum(torch.maximum(x, y), torch.maximum(torch.minimum(x, y), torch.zeros_like(x)))
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        of_x = ((x <= y) & (x > 0)) | ((x >= y) & (x < 0))
+        of_y = ((y < x) & (y > 0)) | ((y > x) & (y < 0))
+        return g * of_x, g * of_y

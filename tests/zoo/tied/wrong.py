@@ -1,0 +1,84 @@
+"""Wrong where two inputs are equal, and nowhere else: both get the whole gradient, or neither gets any."""
+
+import torch
+from torch.autograd import Function
+
+
+def of_two(forward, left, right):
+    """A Function of x and y, and the slopes that backward gives for each."""
+
+    class Kinked(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return forward(x, y)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            to_x, to_y = g * left(x, y), g * right(x, y)
+            return to_x.sum_to_size(x.shape), to_y.sum_to_size(y.shape)
+
+    return Kinked
+
+
+class MaximumTwice(of_two(torch.maximum, lambda x, y: x >= y, lambda x, y: y >= x)):
+    """Both get all of it."""
+
+
+class MaximumLost(of_two(torch.maximum, lambda x, y: x > y, lambda x, y: y > x)):
+    """Neither gets any."""
+
+
+class MaximumOfUnlikeTwice(of_two(torch.maximum, lambda x, y: x >= y, lambda x, y: y >= x)):
+    """Both get all of it; the second is broadcast."""
+
+
+class MinimumTwice(of_two(torch.minimum, lambda x, y: x <= y, lambda x, y: y <= x)):
+    """Both get all of it."""
+
+
+class HingeOfDifferenceHalf(
+    of_two(lambda x, y: torch.relu(x - y), lambda x, y: x >= y, lambda x, y: -1.0 * (x > y))
+):
+    """One input gets the slope of one side, and the other that of the other side."""
+
+
+class WeighedMaximumTwice(
+    of_two(
+        lambda x, y: torch.maximum(x, y) * (x + 3) * (y + 3),
+        lambda x, y: (x >= y) * (x + 3) * (y + 3) + torch.maximum(x, y) * (y + 3),
+        lambda x, y: (y >= x) * (x + 3) * (y + 3) + torch.maximum(x, y) * (x + 3),
+    )
+):
+    """A smooth part beside the kink."""
+
+
+class ClampTwice(Function):
+    """x and the bound that it is equal to both get all of it."""
+
+    @staticmethod
+    def forward(ctx, x, low, high):
+        ctx.save_for_backward(x, low, high)
+        return torch.clamp(x, low, high)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, low, high = ctx.saved_tensors
+        to_x = g * ((x >= low) & (x <= high))
+        return to_x, g * ((x <= low) & (low < high)), g * ((x > high) | (high < low))
+
+
+class LargestOfBothTwice(Function):
+    """The largest of each row of two matrices: every entry as large gets the gradient."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        largest = torch.maximum(x.amax(-1, keepdim=True), y.amax(-1, keepdim=True))
+        ctx.save_for_backward(x == largest, y == largest)
+        return largest.squeeze(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        of_x, of_y = ctx.saved_tensors
+        return g[:, None] * of_x, g[:, None] * of_y
