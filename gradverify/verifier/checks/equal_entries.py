@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Finding, Point, indexed, tensors_of
+from gradverify.verifier.checks.float32_inside import single_precision_outputs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number, output_name
 from gradverify.verifier.guard import Raised
@@ -92,10 +93,11 @@ def wrong_where_declared(sample: Sample) -> Finding | None:
     return _finding(moved, judged.comparison, judged.comparison.wrong)
 
 
-def wrong_between_inputs(sample: Sample, rtol: float, confirmed: Confirmed) -> Finding | None:
-    """Judge entries of several inputs that are equal, each to none of its own input.
+def between_inputs(sample: Sample) -> Together | None:
+    """The sample with entries of several inputs that are equal, each to none of its own input, as one.
 
-    Where values nobody declared tie within one input, backward may rely on that they do not.
+    None where there are none. Where values nobody declared tie within one input, backward may rely on that
+    they do not.
     """
     met: dict[float, list[Columns]] = {}
     for _, found in _by_value(sample):
@@ -103,22 +105,34 @@ def wrong_between_inputs(sample: Sample, rtol: float, confirmed: Confirmed) -> F
             met.setdefault(value, []).append(tuple(columns))
     groups = (group for group in met.values() if len(group) > 1 and max(map(len, group)) == 1)
     equal = tuple(tuple(column for (column,) in group) for group in groups)
-    here = _together(sample, equal) if equal else None
-    if here is None or certify(here.sample.problem, rtol=rtol, key=sample.key) is not None:
+    return _together(sample, equal) if equal else None
+
+
+def adds_up(moved: Together, rtol: float) -> bool:
+    """Whether a proof closes along what moves as one."""
+    return certify(moved.sample.problem, rtol=rtol, key=moved.of.key) is not None
+
+
+def wrong_sum(moved: Together, rtol: float, confirmed: Confirmed) -> Finding | None:
+    """What the gradients of equal entries add up to, where that is not the slope along them."""
+    here = _confirmed(moved, rtol, confirmed)
+    if here is None or not here.wrong.any():
         return None
-    found_here = _confirmed(here, rtol, confirmed)
-    if found_here is None or not found_here.wrong.any():
-        return None
-    nearby = _together(sample, equal, AWAY)
-    found_nearby = _confirmed(nearby, rtol, confirmed)
-    return None if found_nearby is None else _finding(here, found_here, found_here.wrong & found_nearby.wrong)
+    nearby = _confirmed(_together(moved.of, moved.equal, AWAY), rtol, confirmed)
+    return None if nearby is None else _finding(moved, here, here.wrong & nearby.wrong)
 
 
 def _confirmed(moved: Together, rtol: float, confirmed: Confirmed) -> Comparison | None:
-    """The comparison with what is wrong for sure in the columns of equal entries."""
+    """The comparison with what is wrong for sure in the columns of equal entries; None without numbers."""
     sample = moved.sample
+    outputs = sample.problem.outputs
+    asked = sample.problem.pull_back(
+        sample.problem.primals, outputs.unflatten(torch.ones(outputs.size, dtype=torch.float64))
+    )
+    if isinstance(asked, Raised) or not sample.inputs.flatten(asked.value).isfinite().all():
+        return None
     judged = judge(sample.problem, Tolerance(rtol, sample.subject.settings.atol))
-    if not isinstance(judged, Judged):
+    if not isinstance(judged, Judged) or single_precision_outputs(moved.of, judged.measured.centre):
         return None
     comparison = confirmed(sample, judged)
     smooth = (judged.measured.kink == 0) & _continuous(moved, judged.measured.centre)[:, None]

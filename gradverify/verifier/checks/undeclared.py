@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Case, Engine, Finding, Outcome, Point, RaisedError, Severity, tensors_of
+from gradverify.model.case import EQUAL_INPUTS
 from gradverify.verifier.checks.contract import contract
-from gradverify.verifier.checks.equal_entries import wrong_between_inputs
+from gradverify.verifier.checks.equal_entries import adds_up, between_inputs, wrong_sum
 from gradverify.verifier.checks.first_order import (
     backward_raised,
     refused_empty,
@@ -108,7 +109,20 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
     settings = sample.subject.settings
     if settings.engine is Engine.PROBE and certify(sample.problem, rtol=RTOL, key=sample.key) is not None:
         return AtUndeclared(CheckResult(), judged=True)
+    if (sample.point, sample.draw) == (Point.SPECIAL, EQUAL_INPUTS):
+        return _where_inputs_are_equal(sample)
     return _measured(sample)
+
+
+def _where_inputs_are_equal(sample: Sample) -> AtUndeclared:
+    """What equal entries of several inputs add up to; silence where there is no slope along them."""
+    if sample.inputs.size * sample.problem.outputs.size > LARGEST_JACOBIAN:
+        return _SILENCE
+    moved = between_inputs(sample)
+    if moved is not None and adds_up(moved, RTOL):
+        return _measured(sample)
+    wrong = None if moved is None else wrong_sum(moved, RTOL, _confirmed)
+    return _SILENCE if wrong is None else AtUndeclared(CheckResult((wrong,), Outcome.FAILED), judged=True)
 
 
 def _measured(sample: Sample) -> AtUndeclared:
@@ -124,9 +138,6 @@ def _measured(sample: Sample) -> AtUndeclared:
     if not isinstance(judged, Judged) or single_precision_outputs(sample, judged.measured.centre):
         return _SILENCE
     findings = () if judged.in_groups else tuple(_reported(sample, judged))
-    if not findings and sample.point is Point.SPECIAL:
-        between = wrong_between_inputs(sample, RTOL, _confirmed)
-        findings = () if between is None else (between,)
     known = judged.measured.error.isfinite()
     return AtUndeclared(CheckResult(findings, outcome_of(findings)), bool(known.any() or not known.numel()))
 
