@@ -13,6 +13,14 @@ RIGHT = (
     "Clamp",
     "LargestOfBoth",
     "Middle",
+    "MaximumInPlace",
+    "AboveOther",
+    "SumOfMaxima",
+    "InOrder",
+    "ScaledMaximum",
+    "DividedDifference",
+    "DividedDifferenceWithLimit",
+    "RootOfDistance",
 )
 
 WRONG = (
@@ -24,6 +32,7 @@ WRONG = (
     "WeighedMaximumTwice",
     "ClampTwice",
     "LargestOfBothTwice",
+    "InOrderTwice",
 )
 
 EXPECTED = {
@@ -32,4 +41,7 @@ EXPECTED = {
         ("wrong", name, "with spec"): {"status": "failed", "errors": {"GV101"}, "names": {"which are equal"}}
         for name in WRONG
     },
+    ("wrong", "DistanceBeyond", "with spec"): {"status": "failed", "errors": {"GV101"}},
+    ("bare", "Larger", "without spec"): {"status": "passed"},
+    ("bare", "LargerTwice", "without spec"): {"status": "inconclusive", "warnings": {"GV109"}},
 }

@@ -134,3 +134,129 @@ class Middle(Function):
         of_x = ((x <= y) & (x > 0)) | ((x >= y) & (x < 0))
         of_y = ((y < x) & (y > 0)) | ((y > x) & (y < 0))
         return g * of_x, g * of_y
+
+
+class MaximumInPlace(Function):
+    """The larger one, written into x."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        m = x >= y
+        ctx.save_for_backward(m)
+        ctx.mark_dirty(x)
+        x.copy_(torch.maximum(x, y))
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        (m,) = ctx.saved_tensors
+        return g * m, g * ~m
+
+
+class AboveOther(Function):
+    """x above y and 0 below: a jump, of which backward takes one side."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return torch.where(x > y, x, torch.zeros_like(x))
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * (x >= y), torch.zeros_like(y)
+
+
+class SumOfMaxima(Function):
+    """Sums of the larger ones."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        s = torch.stack([x, y]).max(0)
+        ctx.save_for_backward(s.indices)
+        return s.values.sum(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        (i,) = ctx.saved_tensors
+        return g[:, None] * (i == 0), g[:, None] * (i == 1)
+
+
+class InOrder(Function):
+    """Both in order: two outputs."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x <= y)
+        return torch.minimum(x, y), torch.maximum(x, y)
+
+    @staticmethod
+    def backward(ctx, a, b):
+        (m,) = ctx.saved_tensors
+        return torch.where(m, a, b), torch.where(m, b, a)
+
+
+class ScaledMaximum(Function):
+    """Beside an input that comes first."""
+
+    @staticmethod
+    def forward(ctx, w, x, y):
+        ctx.save_for_backward(w, x, y)
+        return w * torch.maximum(x, y)
+
+    @staticmethod
+    def backward(ctx, g):
+        w, x, y = ctx.saved_tensors
+        return g * torch.maximum(x, y), g * w * (x >= y), g * w * (x < y)
+
+
+class DividedDifference(Function):
+    """A divided difference with a guard: very steep where both are equal, and zero there."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return (x.exp() - y.exp()) / (x - y + 1e-12)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        d = x - y + 1e-12
+        q = (x.exp() - y.exp()) / d
+        return g * (x.exp() - q) / d, g * (q - y.exp()) / d
+
+
+class DividedDifferenceWithLimit(Function):
+    """The same with its limit."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        d = x - y
+        return torch.where(d == 0, x.exp(), y.exp() * torch.expm1(d) / torch.where(d == 0, 1.0, d))
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        d = x - y
+        s = torch.where(d == 0, 1.0, d)
+        q = y.exp() * torch.expm1(d) / s
+        gx = torch.where(d == 0, x.exp() / 2, (x.exp() - q) / s)
+        gy = torch.where(d == 0, x.exp() / 2, (q - y.exp()) / s)
+        return g * gx, g * gy
+
+
+class RootOfDistance(Function):
+    """Infinite slopes where both are equal, cut off."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return (x - y).abs().sqrt()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        d = x - y
+        s = d.sign() / (2 * d.abs().sqrt().clamp_min(1e-30))
+        return g * s, -g * s

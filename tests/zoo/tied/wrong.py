@@ -82,3 +82,27 @@ class LargestOfBothTwice(Function):
     def backward(ctx, g):
         of_x, of_y = ctx.saved_tensors
         return g[:, None] * of_x, g[:, None] * of_y
+
+
+class DistanceBeyond(
+    of_two(
+        lambda x, y: (x - y).abs(),
+        lambda x, y: (x - y).sign() + 3.0 * (x == y),
+        lambda x, y: (y - x).sign() - 3.0 * (x == y),
+    )
+):
+    """They add up to zero, as they should, and each is beyond the slopes on both sides."""
+
+
+class InOrderTwice(Function):
+    """Both in order: where they are equal, both outputs send their gradients to both."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return torch.minimum(x, y), torch.maximum(x, y)
+
+    @staticmethod
+    def backward(ctx, a, b):
+        x, y = ctx.saved_tensors
+        return a * (x <= y) + b * (x >= y), a * (y <= x) + b * (y >= x)
