@@ -109,7 +109,14 @@ def assert_native_dtypes_are_reported_value_by_value(report: dict) -> None:
         assert all(p["hides"] > 0 for p in found[name]["precision"])
 
 
+def assert_no_error_is_seen_below_a_rounding(report: dict) -> None:
+    """Slopes that vanish beside others are known to many more digits than those of anything that counts."""
+    visible = [target["smallest_visible_error"] for target in report["targets"]]
+    assert all(error is None or error > 2.0**-52 for error in visible)
+
+
 ALSO = {
+    ("saturated", "right"): assert_no_error_is_seen_below_a_rounding,
     ("sweep", "right"): assert_a_pass_says_what_it_was_swept_over,
     ("transforms", "right"): partial(assert_the_table_of_capabilities_is_what_was_found, "right"),
     ("transforms", "wrong"): partial(assert_the_table_of_capabilities_is_what_was_found, "wrong"),
