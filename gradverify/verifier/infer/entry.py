@@ -63,10 +63,7 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
     separated = apart(caller, state, sizes)
     state = separated.state
     nothing = list(none_in_every_case(known, state))
-    remarks += [
-        *_other_members(state, known),
-        *((name, said) for name, said, tensor in nothing if not tensor),
-    ]
+    remarks += [(name, said) for name, said, tensor in nothing if not tensor]
     remarks += [(name, f"`{name}` is a tensor in every case, never None") for name in paired]
     left = list(unverified_values(known, state))
     remarks += [(name, said) for name, said, is_open in left if not is_open]
@@ -141,17 +138,6 @@ def _reference(target: Target, module: ModuleType | None, known: Known, state: S
         return ""
     name = sibling(module, target.name.rpartition(".")[2], known.caller, state)
     return f"{short_name(module)}:{name}" if name else ""
-
-
-def _other_members(state: State, known: Known) -> Iterator[Remark]:
-    """What else of an enumeration the source names: a case holds one object alone."""
-    for argument in state.arguments:
-        others = [o.path.rpartition(":")[2] for o in known.objects.get(argument.name, ()) if o.is_member]
-        taken = argument.guess.path.rpartition(":")[2]
-        left = [o for o in dict.fromkeys(others) if o != taken]
-        if argument.guess.kind is Kind.OBJECT and taken in others and left:
-            sentence = f"`{argument.name}` is {taken} in every case, never {' or '.join(left)}"
-            yield argument.name, sentence
 
 
 def _size_names(state: State, facts: Mapping[str, Facts]) -> dict[int, str]:

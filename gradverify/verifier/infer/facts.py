@@ -25,8 +25,6 @@ class Facts:
     """What it is compared with, or looked up in."""
     numbers: list[float] = field(default_factory=list)
     """Numbers on either side of those that it is compared with."""
-    compared: list[str] = field(default_factory=list)
-    """Attributes that it is compared with, such as members of an enumeration."""
     attributes: set[str] = field(default_factory=set)
     """What is read of it by name."""
     unpacked: int = 0

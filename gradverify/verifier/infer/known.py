@@ -20,7 +20,6 @@ from gradverify.verifier.infer.docstrings import shapes_told
 from gradverify.verifier.infer.evidence import gather
 from gradverify.verifier.infer.facts import Evidence, Facts
 from gradverify.verifier.infer.guesses import guesses
-from gradverify.verifier.infer.objects import Found, objects_of
 from gradverify.verifier.infer.starting import started
 from gradverify.verifier.infer.state import Guess, Kind, Waiting
 from gradverify.verifier.infer.trial import Caller
@@ -53,8 +52,6 @@ class Known:
     evidence: Evidence
     passed: Mapping[str, Passed]
     caller: Caller
-    objects: Mapping[str, tuple[Found, ...]]
-    """Objects of the module that a parameter may be."""
 
     def default(self, name: str) -> Any:  # noqa: ANN401
         """The default of a parameter, or the one that its wrapper has for it; `...` for none."""
@@ -73,7 +70,6 @@ def known_of(value: Any, target: Target, module: ModuleType | None, device: str)
     parameters = tuple(p for p in every if not (p.keyword_only and p.has_default))
     names = [p.name for p in parameters]
     evidence = _evidence(value, target, names)
-    objects = objects_of(parameters, evidence.facts, module, short_name(module))
     for name, sizes in shapes_told(_documented(value, module, names), names).items():
         evidence.facts[name].is_told(sizes)
     passed = _passed(value, target, module, names)
@@ -81,9 +77,9 @@ def known_of(value: Any, target: Target, module: ModuleType | None, device: str)
         evidence.facts[name].kinds |= of_calls.kinds
     unchecked = device != "cpu" or bool(target.compiled)
     function = value if target.kind is TargetKind.FUNCTION else None
-    caller = _caller(value, target, module, names, objects)
+    caller = _caller(value, target, module, names)
     caller = replace(caller, function=function, device=device, unchecked=unchecked)
-    return Known(parameters, evidence, passed, caller, objects)
+    return Known(parameters, evidence, passed, caller)
 
 
 def begun(known: Known) -> Iterator[Waiting]:
@@ -97,7 +93,7 @@ def begun(known: Known) -> Iterator[Waiting]:
             each.append([Guess(Kind.OMITTED)])
             continue
         found = [*_of_module(p, known), *guesses(p, facts, passed, known.default(p.name))]
-        each.append([*_configured(known.objects[p.name]), *_with_paths(found, known.caller, facts)])
+        each.append(list(_with_paths(found, known.caller, facts)))
     names = [p.name for p in known.parameters]
     yield from started(names, each, known.evidence)
 
@@ -153,7 +149,6 @@ def _caller(
     target: Target,
     module: ModuleType | None,
     names: Sequence[str],
-    objects: Mapping[str, tuple[Found, ...]],
 ) -> Caller:
     own = {
         f"{short_name(module)}:{name}": f
@@ -162,18 +157,11 @@ def _caller(
         and f.__module__ == getattr(module, "__name__", "")
         and len(inspect.signature(f).parameters) == 1
     }
-    found = {one.path: one.value for several in objects.values() for one in several}
     call = value.apply if target.kind is TargetKind.FUNCTION else value
     if target.kind is not TargetKind.FUNCTION:
         call = with_keywords(call, [p for p in target.parameters if p.name in names], names)
     variadic = frozenset(p.name for p in with_parts(target.parameters) if p.variadic)
-    return Caller(call, defaults_of(value), {**FUNCTIONS, **own, **OTHERS, **found}, variadic)
-
-
-def _configured(objects: Sequence[Found]) -> Iterator[Guess]:
-    for number, one in enumerate(objects):
-        cost = 0.1 * number + 0.3 * (not one.annotated)
-        yield Guess(Kind.OBJECT, cost, found=one.annotated, path=one.path, made=one.made)
+    return Caller(call, defaults_of(value), {**FUNCTIONS, **own, **OTHERS}, variadic)
 
 
 def _of_module(parameter: Parameter, known: Known) -> Iterator[Guess]:

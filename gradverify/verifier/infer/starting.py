@@ -103,7 +103,7 @@ def with_block(names: Sequence[str], combination: Sequence[Guess]) -> Sequence[G
         if module.kind is Kind.CALLABLE and not module.found:
             block = replace(module, path=BLOCK, made=True)
             return (*combination[:owner], block, *combination[owner + 1 :])
-        return combination if module.kind is Kind.OBJECT else None
+        return None
     return combination
 
 

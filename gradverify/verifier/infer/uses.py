@@ -331,7 +331,7 @@ class Reader:
                 pass
 
     def _compare(self, node: ast.Compare) -> None:
-        """Note `reduction == "mean"`, `bias is None`, `kind is Norm.L1`, `mode in MODES` and `p > 2`."""
+        """Note `reduction == "mean"`, `bias is None`, `mode in MODES` and `p > 2`."""
         left, facts = node.left, self.of(node.left)
         for operator, other in zip(node.ops, node.comparators, strict=True):
             match operator, other:
@@ -348,8 +348,6 @@ class Reader:
             if facts is None:
                 continue
             match operator, other:
-                case _, ast.Attribute(value=ast.Name(id=owner), attr=attr):
-                    facts.compared.append(f"{owner}.{attr}")
                 case ast.Is() | ast.IsNot(), ast.Constant(value=None):
                     facts.kinds.add("none")
                 case ast.Eq() | ast.NotEq(), ast.Constant(value=int()):

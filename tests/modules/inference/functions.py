@@ -244,14 +244,14 @@ class Constant(Function):
 
 
 class Settings:
-    """What an annotation names can be made."""
+    """Passed as it is: only a spec says which."""
 
     def __init__(self, slope=0.3):
         self.slope = slope
 
 
 class Leaky(Function):
-    """Right: of settings."""
+    """Right: of settings, which are never made up."""
 
     @staticmethod
     def forward(ctx, x, settings: Settings):

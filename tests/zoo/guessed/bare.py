@@ -6,11 +6,6 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 
-class QuantConfig:
-    def __init__(self, bits=8, symmetric=True):
-        self.bits, self.symmetric = bits, symmetric
-
-
 class LstmCell(Function):
     """Right: four gates of one product, cut apart; widths of input, state and cell are free."""
 
@@ -285,21 +280,6 @@ class Suppressed(Function):
     def backward(ctx, g):
         (keep,) = ctx.saved_tensors
         return None, g * keep, None
-
-
-class Quantize(Function):
-    """Fake quantisation, straight-through inside the range."""
-
-    @staticmethod
-    def forward(ctx, x, config):
-        q = 2 ** (config.bits - 1) - 1
-        s = x.abs().max() / q
-        return torch.round(x / s) * s
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, g):
-        return g, None
 
 
 class HeronRoot(Function):

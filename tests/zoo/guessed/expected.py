@@ -11,7 +11,6 @@ RIGHT = [
 ]  # fmt: skip
 
 OPEN = [
-    "Quantize",  # straight-through
     "HeronRoot",  # no root at guessed values, and none at zero that has a slope
     "CoarseWeight",  # hands on what forward rounds
     "TutorialLstm",  # that two sizes agree is a demand of backward's alone
