@@ -20,7 +20,6 @@ from gradverify.verifier.infer.choices import unverified_values, with_other_valu
 from gradverify.verifier.infer.constants import Remark, with_constants
 from gradverify.verifier.infer.extents import with_windows, without_unread
 from gradverify.verifier.infer.facts import Facts
-from gradverify.verifier.infer.index_bounds import with_index_bounds
 from gradverify.verifier.infer.kinds import made_complex
 from gradverify.verifier.infer.known import Known, short_name
 from gradverify.verifier.infer.optional import none_in_every_case, with_optional_tensors, with_pairs
@@ -47,7 +46,6 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
     caller = known.caller
     definite = _definite(found.state) if known.evidence.roots else found.state
     state = definite if definite != found.state and works(caller, definite) else found.state
-    state = with_index_bounds(caller, state, found.ran, known.evidence.tables)
     state, remarks = with_constants(known, _with_lengths_held(state), found.ran)
     state, ran = without_unread(caller, state, found.ran)
     state, complexes = _with_complex(known, state)

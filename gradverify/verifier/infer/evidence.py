@@ -124,7 +124,6 @@ def _whole(
         clamps=any(called_name(n) in CLAMPS for n in back)
         and not any(called_name(n) in CLAMPS for n in ahead),
         roots=roots,
-        tables=tuple(dict.fromkeys(_tables(ahead, called))),
         likely=likely,
     )
 
@@ -135,16 +134,6 @@ def _nodes(bodies: Iterable[ast.FunctionDef]) -> list[ast.AST]:
 
 def _globals_of(function: Callable[..., Any] | None) -> Mapping[str, Any]:
     return getattr(inspect.unwrap(function), "__globals__", {}) if function is not None else {}
-
-
-def _tables(nodes: Iterable[ast.AST], called: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for node in nodes:
-        match node:
-            case ast.Subscript(value=ast.Name(id=table), slice=ast.Name(id=index)):
-                if table in called and index in called:
-                    yield called[table], called[index]
-            case _:
-                pass
 
 
 def _asked_as_complex(nodes: Iterable[ast.AST]) -> Iterator[str]:
