@@ -22,7 +22,7 @@ from gradverify.verifier.infer.extents import with_windows, without_unread
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.kinds import made_complex
 from gradverify.verifier.infer.known import Known, short_name
-from gradverify.verifier.infer.optional import none_in_every_case, with_optional_tensors, with_pairs
+from gradverify.verifier.infer.optional import none_in_every_case, with_optional_tensors
 from gradverify.verifier.infer.search import Solution, on_one_line
 from gradverify.verifier.infer.siblings import sibling
 from gradverify.verifier.infer.state import LENGTHS, Argument, Kind, State, lengths_of
@@ -52,7 +52,6 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
     shrinking = Sweeping(caller, ran)
     state, ran = with_windows(caller, shrinking.shrunk(state), ran)
     state, optional = with_optional_tensors(known, state)
-    state, paired = with_pairs(known, state)
     state = with_other_values(known, state)
     sweeping = Sweeping(caller, ran, shrinking.avoided)
     sizes = sweeping.second_sizes(state)
@@ -62,7 +61,6 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
     state = separated.state
     nothing = list(none_in_every_case(known, state))
     remarks += [(name, said) for name, said, tensor in nothing if not tensor]
-    remarks += [(name, f"`{name}` is a tensor in every case, never None") for name in paired]
     left = list(unverified_values(known, state))
     remarks += [(name, said) for name, said, is_open in left if not is_open]
     written = _Written(state, _size_names(state, known.evidence.facts), optional)

@@ -1,25 +1,19 @@
 """Tensors that may be left out: a parameter with the default None that backward gives a gradient for.
 
 The search takes None, which always runs, or a tensor that runs, too. A path that only the other of them
-enters would then stay unverified. So would what takes two of them together, as both matrices of an adapter.
+enters would then stay unverified.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
-from gradverify.verifier.infer.chance import deepest
 from gradverify.verifier.infer.known import Known
-from gradverify.verifier.infer.search import Solution, search
 from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State
 from gradverify.verifier.infer.trial import Ran, attempt
 
 MOST_SHAPES = 12
 """Shapes tried for one optional tensor."""
-
-PAIR_TRIES, MOST_PAIRS = 40, 15
-"""Calls of a search for the shapes of two that go together, and how many such pairs are tried."""
 
 
 def with_optional_tensors(known: Known, state: State) -> tuple[State, frozenset[str]]:
@@ -34,31 +28,15 @@ def with_optional_tensors(known: Known, state: State) -> tuple[State, frozenset[
         for dims in _shapes(state) if _may_be_tensor(known, argument) else ():
             trial = _given(state, place, dims)
             ran = attempt(known.caller, trial)
-            if isinstance(ran, Ran) and ran.backward is None and _answered(ran, [argument.name]):
+            if (
+                isinstance(ran, Ran)
+                and ran.backward is None
+                and (ran.gradients or {}).get(argument.name) is not None
+            ):
                 state = trial
                 found.add(argument.name)
                 break
     return state, frozenset(found)
-
-
-def with_pairs(known: Known, state: State) -> tuple[State, tuple[str, ...]]:
-    """The same with two tensors at a time that forward takes together alone, and the names of those given."""
-    found: list[str] = []
-    left = [k for k, a in enumerate(state.arguments) if _may_be_tensor(known, a)]
-    names = [a.name for a in state.arguments]
-    for pair in itertools.islice(itertools.combinations(left, 2), MOST_PAIRS):
-        if {names[k] for k in pair} & set(found):
-            continue
-        trial = state
-        for place in pair:
-            trial, dims = trial.fresh(min(deepest(state) or 1, 2))
-            trial = _given(trial, place, dims)
-        solved = search(known.caller, [trial], names, PAIR_TRIES)
-        given = [names[k] for k in pair]
-        if isinstance(solved, Solution) and solved.ran.is_whole and _answered(solved.ran, given):
-            state = solved.state
-            found += given
-    return state, tuple(found)
 
 
 def none_in_every_case(known: Known, state: State) -> Iterator[tuple[str, str, bool]]:
@@ -75,10 +53,6 @@ def _given(state: State, place: int, dims: tuple[Dim, ...]) -> State:
     argument = state.arguments[place]
     guess = Guess(Kind.FLOAT, argument.guess.cost, found=False)
     return state.with_argument(place, Argument(argument.name, guess, dims))
-
-
-def _answered(ran: Ran, names: list[str]) -> bool:
-    return all((ran.gradients or {}).get(name) is not None for name in names)
 
 
 def _may_be_tensor(known: Known, argument: Argument) -> bool:
