@@ -18,7 +18,6 @@ from gradverify.deduced import (
 from gradverify.model import Doubt, Target, TargetKind
 from gradverify.verifier.infer.choices import unverified_values, with_other_values, with_valid_choices
 from gradverify.verifier.infer.constants import Remark, with_constants
-from gradverify.verifier.infer.extents import with_windows, without_unread
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.kinds import made_complex
 from gradverify.verifier.infer.known import Known, short_name
@@ -26,7 +25,7 @@ from gradverify.verifier.infer.optional import none_in_every_case, with_optional
 from gradverify.verifier.infer.search import Solution, on_one_line
 from gradverify.verifier.infer.siblings import sibling
 from gradverify.verifier.infer.state import LENGTHS, Argument, Kind, State, lengths_of
-from gradverify.verifier.infer.sweep import Apart, Sweeping, apart, rows
+from gradverify.verifier.infer.sweep import Apart, Sweeping, apart, rows, with_windows
 from gradverify.verifier.infer.trial import works
 
 NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
@@ -47,10 +46,9 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
     definite = _definite(found.state) if known.evidence.roots else found.state
     state = definite if definite != found.state and works(caller, definite) else found.state
     state, remarks = with_constants(known, _with_lengths_held(state), found.ran)
-    state, ran = without_unread(caller, state, found.ran)
     state, complexes = _with_complex(known, state)
-    shrinking = Sweeping(caller, ran)
-    state, ran = with_windows(caller, shrinking.shrunk(state), ran)
+    shrinking = Sweeping(caller, found.ran)
+    state, ran = with_windows(caller, shrinking.shrunk(state), found.ran)
     state, optional = with_optional_tensors(known, state)
     state = with_other_values(known, state)
     sweeping = Sweeping(caller, ran, shrinking.avoided)

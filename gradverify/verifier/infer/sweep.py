@@ -25,6 +25,9 @@ SECOND = (2, 5, 3, 6, 7, 8, 4, 9, 10, 12)
 MULTIPLES = (4, 2)
 """What two sizes are of which forward takes no others than multiples of one another."""
 
+WINDOWS = (3, 2, 4)
+"""Lengths of windows along several dimensions: different ones, so that a transposed window shows."""
+
 MOST_ENTRIES = 20_000
 """Entries of all Jacobians of a sweep, roughly: some seconds of work."""
 
@@ -118,6 +121,40 @@ class Sweeping:
         alone = (s for s, values in sizes.items() if len(values) == 1)
         others = {s: [n for n in SECOND if n != state.values[s]] for s in alone}
         return frozenset(s for s, ns in others.items() if not any(self.runs(state.at({s: n})) for n in ns))
+
+
+def with_windows(caller: Caller, state: State, ran: Ran) -> tuple[State, Ran]:
+    """The same with a size of its own for each dimension in which one tensor slides over another.
+
+    That a tensor is a window shows in what forward gives: the less there is of it, the more comes out. One of
+    its input's own size gives one output, where strides, dilations and flips say nothing.
+    """
+    here = _given(caller, state)
+    for place, argument in enumerate(state.arguments if here else ()):
+        windows = iter(WINDOWS)
+        for along, dim in enumerate(argument.dims if argument.is_float and argument.value is None else ()):
+            others = (a for k, a in enumerate(state.arguments) if k != place and a.is_float)
+            if not dim.is_plain or argument.dims.count(dim) > 1 or not any(dim in a.dims for a in others):
+                continue
+            wider, (own,) = state.fresh(1)
+            wider = wider.with_dim(place, along, own)
+            if _given(caller, wider.at({own.symbol: dim.value(state.values) - 1})) <= here:
+                continue
+            window = next(windows, WINDOWS[-1])
+            for room in (2 * window - 1, window + 1):  # for every second entry of it, or for less
+                roomy = wider.at({own.symbol: window, dim.symbol: room})
+                again, more = attempt(caller, roomy), _given(caller, roomy)
+                if more > here and isinstance(again, Ran):
+                    state, ran, here = roomy, again, more
+                    break
+    return state, ran
+
+
+def _given(caller: Caller, state: State) -> int:
+    """Numbers that forward gives where it runs well; none where it does not."""
+    ran = attempt(caller, state)
+    good = isinstance(ran, Ran) and ran.finite and ran.connected and ran.jacobian <= MOST_JACOBIAN
+    return sum(o.numel() for o in ran.outputs) if isinstance(ran, Ran) and good else 0
 
 
 def _second_of(sizes: Sizes, own: int) -> list[int]:

@@ -63,10 +63,6 @@ class Ran:
         """Whether forward gives numbers, and backward raises what its author does not say."""
         return self.finite and self.backward is not None and not self.backward.deliberate
 
-    def entries(self) -> int:
-        """Numbers in all outputs."""
-        return sum(o.numel() for o in self.outputs)
-
     def has_outputs_of(self, other: Ran | RaisedError) -> bool:
         """Whether the outputs are those of another call, number by number."""
         if not isinstance(other, Ran) or len(other.outputs) != len(self.outputs):
