@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from gradverify.verifier.infer.starting import is_weight
-from gradverify.verifier.infer.state import Argument, Dim, Kind, State
+from gradverify.verifier.infer.state import Argument, Dim, State
 from gradverify.verifier.infer.trial import Caller, attempt
 from gradverify.verifier.inputs.tensors import SQUARE
 
@@ -127,9 +127,3 @@ def evened(state: State, cuts: Sequence[Cut]) -> Iterator[State]:
         changed = replace(fresh, arguments=tuple(arguments), cost=AGAIN)
         if changed.arguments != state.arguments:
             yield changed
-
-
-def has_outer(state: State, outputs: Sequence[Tensor]) -> bool:
-    """Whether an output has more dimensions than any of several inputs, one of which may be broadcast."""
-    given = [len(a.dims) for a in state.arguments if a.is_tensor and a.guess.kind is not Kind.OMITTED]
-    return len(given) > 1 and max(given) > 1 and max((o.dim() for o in outputs), default=0) > max(given)

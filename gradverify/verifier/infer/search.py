@@ -13,7 +13,6 @@ from gradverify.verifier.infer.chance import (
     begun_again,
     deepest,
     evened,
-    has_outer,
     idle_counts,
     is_by_chance,
     uneven_cuts,
@@ -37,9 +36,6 @@ MORE_TRIES = 60
 
 MORE_IF_CHANCE = 100
 """Calls after one that hides mistakes: with square tensors, unequal parts, a count of one."""
-
-MORE_IF_OUTER = 12
-"""Calls after one whose output has more dimensions than any input: one with too many may be broadcast."""
 
 MOST_TELLING = 20_000
 """Entries of the Jacobian of inputs with more sizes of their own: they are verified at several of each."""
@@ -189,7 +185,7 @@ class _Search:
                 return tried  # no other inputs make backward right, only go round it
             cuts = uneven_cuts(self.caller, state)
             self.push(evened(state, cuts))
-            if not result.is_whole or has_outer(state, result.outputs):
+            if not result.is_whole:
                 self._accepted_in_part(tried, uneven=bool(cuts))
             elif self._is_telling(tried, uneven=bool(cuts)):
                 return self._settled(tried)
@@ -244,7 +240,7 @@ class _Search:
         self.refusals.note(tried, self.parameters)
         if self.fallback is None or _rank(ran) > _rank(self.fallback.ran):
             self.fallback = tried
-            self.most = min(self.most, self.tries + (MORE_IF_OUTER if ran.is_whole else MORE_TRIES))
+            self.most = min(self.most, self.tries + MORE_TRIES)
         self.push(_alternatives(tried.state, ran, self.parameters))
 
     def _is_reduced(self, ran: Ran) -> bool:
@@ -315,9 +311,6 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
         # Symmetric matrices that are positive definite: roots and logarithms of eigenvalues.
         definite = (replace(a, structure=a.structure.replace("symmetric", "spd")) for a in state.arguments)
         yield replace(state, arguments=tuple(definite)).dearer(DOMAIN)
-    if ran.is_whole or has_outer(state, ran.outputs):
-        for number, lower in enumerate(lower_ranks(state)):
-            yield replace(lower, cost=SAID * (1 + number % 2))
     if ran.backward is None:
         return
     message, everything = ran.backward.message, range(len(state.arguments))
