@@ -1,7 +1,7 @@
-"""Parameters with a default or an invented number: the path that another value takes, else unverified.
+"""Other values than those that ran: of tensors that may be left out, of options, of invented numbers.
 
 A default always runs, and often goes round a part of the code: a stride that is the size of the window, a
-padding of 0, a flag that is off.
+padding of 0, a flag that is off, None for a parameter that backward gives a gradient for.
 """
 
 from __future__ import annotations
@@ -16,11 +16,75 @@ from gradverify.model import Nested, RaisedError
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import FACTORS, looks_real
 from gradverify.verifier.infer.known import Known
-from gradverify.verifier.infer.ranks import reranked
 from gradverify.verifier.infer.search import Solution, on_one_line, search
-from gradverify.verifier.infer.state import Argument, Kind, State
+from gradverify.verifier.infer.shapes import reranked
+from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State
 from gradverify.verifier.infer.sweep import other_choices
 from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, Ran, attempt, works
+
+MOST_SHAPES = 12
+"""Shapes tried for one optional tensor."""
+
+
+def with_optional_tensors(known: Known, state: State) -> tuple[State, frozenset[str]]:
+    """The same with a tensor for every optional one whose shape can be found, and their names.
+
+    A shape counts if forward takes it and backward gives a gradient of that shape by itself.
+    """
+    found = set()
+    for place, argument in enumerate(state.arguments):
+        if _runs_without(known, state, place):
+            found.add(argument.name)
+        for dims in _shapes(state) if _may_be_tensor(known, argument) else ():
+            trial = _given(state, place, dims)
+            ran = attempt(known.caller, trial)
+            if (
+                isinstance(ran, Ran)
+                and ran.backward is None
+                and (ran.gradients or {}).get(argument.name) is not None
+            ):
+                state = trial
+                found.add(argument.name)
+                break
+    return state, frozenset(found)
+
+
+def none_in_every_case(known: Known, state: State) -> Iterator[tuple[str, str, bool]]:
+    """(parameter, sentence, whether it should be a tensor) of what is None and has no default."""
+    for argument in state.arguments:
+        required = known.caller.defaults.get(argument.name, ...) is ...
+        if required and argument.guess.is_nothing:
+            tensor = _may_be_tensor(known, argument)
+            why = ": no tensor was found that forward takes for it" if tensor else ""
+            yield argument.name, f"`{argument.name}` is None in every case{why}", tensor
+
+
+def _given(state: State, place: int, dims: tuple[Dim, ...]) -> State:
+    argument = state.arguments[place]
+    guess = Guess(Kind.FLOAT, argument.guess.cost, found=False)
+    return state.with_argument(place, Argument(argument.name, guess, dims))
+
+
+def _may_be_tensor(known: Known, argument: Argument) -> bool:
+    return argument.guess.is_nothing and known.facts(argument.name).gradient is True
+
+
+def _runs_without(known: Known, state: State, place: int) -> bool:
+    """Whether a tensor was guessed for what is None by default, and None runs as well."""
+    argument = state.arguments[place]
+    if not argument.is_float or known.default(argument.name) is not None:
+        return False
+    nothing = Argument(argument.name, Guess(Kind.LITERAL, choices=(None,)))
+    result = attempt(known.caller, state.with_argument(place, nothing))
+    return isinstance(result, Ran) and result.backward is None
+
+
+def _shapes(state: State) -> list[tuple[Dim, ...]]:
+    """One dimension first, as a bias has it, the last of the arguments' before others; then whole shapes."""
+    tensors = [a for a in state.arguments if a.is_tensor and a.dims]
+    single = ((a.dims[-1 - k],) for k in range(3) for a in reversed(tensors) if k < len(a.dims))
+    return list(dict.fromkeys([*single, *(a.dims for a in tensors), ()]))[:MOST_SHAPES]
+
 
 MOST_NAMED = 4
 """Other numbers of one parameter that its source names; of strings, all are tried."""

@@ -1,10 +1,19 @@
-"""From inputs that ran to a spec entry: settled, swept, named, and with what was guessed said."""
+"""From inputs that ran to a spec entry: settled, swept, named, and with what was guessed said.
+
+Inputs for which backward returns None, and its source intends no gradient, are constants. A function of the
+same module that computes the same by itself, `foo_ref` beside `Foo`, is the reference.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from gradverify.deduced import (
     Deduced,
@@ -16,17 +25,131 @@ from gradverify.deduced import (
     DeducedTensor,
 )
 from gradverify.model import Doubt, Target, TargetKind
-from gradverify.verifier.infer.choices import unverified_values, with_other_values, with_valid_choices
-from gradverify.verifier.infer.constants import Remark, with_constants
+from gradverify.source import is_sibling
+from gradverify.verifier import guard
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.infer.choices import (
+    none_in_every_case,
+    unverified_values,
+    with_optional_tensors,
+    with_other_values,
+    with_valid_choices,
+)
 from gradverify.verifier.infer.facts import Facts
-from gradverify.verifier.infer.kinds import made_complex
 from gradverify.verifier.infer.known import Known, short_name
-from gradverify.verifier.infer.optional import none_in_every_case, with_optional_tensors
+from gradverify.verifier.infer.repairs import made_complex, refused_gradient
 from gradverify.verifier.infer.search import Solution, on_one_line
-from gradverify.verifier.infer.siblings import sibling
 from gradverify.verifier.infer.state import LENGTHS, Argument, Kind, State, lengths_of
 from gradverify.verifier.infer.sweep import Apart, Sweeping, apart, rows, with_windows
-from gradverify.verifier.infer.trial import works
+from gradverify.verifier.infer.trial import Caller, Ran, attempt, works
+
+Remark = tuple[str, str]
+"""(input, sentence)."""
+
+
+def with_constants(known: Known, state: State, ran: Ran) -> tuple[State, list[Remark]]:
+    """Inputs whose gradient the author leaves out count as constants, unless one is intended for them."""
+    remarks = []
+    for place, name in _without_gradient(known, state, ran):
+        moves = _moves(known, state, ran, place)
+        constant = state.with_argument(place, replace(state.arguments[place], requires_grad=False))
+        if moves and (known.facts(name).intended or _misplaced(known, constant, ran)):
+            continue
+        state = constant
+        depends = ", though the output depends on it" if moves else ""
+        remarks.append((name, f"`{name}` counts as a constant: backward returns None for it{depends}"))
+    return state, remarks
+
+
+def _without_gradient(known: Known, state: State, ran: Ran) -> Iterator[tuple[int, str]]:
+    """(place, name) of the inputs for which backward gives None: as it ran, or by its source."""
+    for place, argument in enumerate(state.arguments):
+        gradient = known.facts(argument.name).gradient
+        # Where no output has a gradient, the source is all there is to say.
+        by_source = gradient is False and argument.is_float and ran.connected
+        missing = by_source if ran.gradients is None else ran.gradients.get(argument.name, ...) is None
+        if missing and gradient is not True and not known.passed[argument.name].is_parameter:
+            yield place, argument.name
+
+
+def _misplaced(known: Known, constant: State, ran: Ran) -> bool:
+    """Whether a gradient that the engine refused for its shape is there only if the input requires grad."""
+    names = [a.name for a in constant.arguments]
+    refused = ran.backward is not None and refused_gradient(ran.backward.message, names) is not None
+    return refused and works(known.caller, constant)
+
+
+def _moves(known: Known, state: State, ran: Ran, place: int) -> bool:
+    """Whether the output changes with one argument alone, which other values of it tell."""
+    argument = state.arguments[place]
+    other = replace(argument, domain="unit" if argument.domain == "real" else "real")
+    return not ran.has_outputs_of(attempt(known.caller, state.with_argument(place, other)))
+
+
+AGREES = 1e-6
+"""Relative difference up to which two forwards compute the same; a different one computes something else."""
+
+
+def sibling(module: ModuleType, target: str, caller: Caller, state: State) -> str:
+    """Name of a sibling whose forward agrees on these inputs and can be differentiated; empty for none.
+
+    `target` is the name of the Function or operator.
+    """
+    own = [a.name for a in state.arguments]
+    for name, candidate in sorted(vars(module).items()):
+        if not inspect.isfunction(candidate) or candidate.__module__ != module.__name__:
+            continue
+        named = is_sibling(name, list(inspect.signature(candidate).parameters), target, own)
+        if named and _takes(candidate, len(own)) and _agrees(candidate, target, caller, state):
+            return name
+    return ""
+
+
+def _takes(candidate: Callable[..., Any], count: int) -> bool:
+    parameters = list(inspect.signature(candidate).parameters.values())
+    needed = [
+        p
+        for p in parameters
+        if p.default is p.empty and p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}
+    ]
+    return len(needed) <= count <= len(parameters)
+
+
+def _agrees(candidate: Callable[..., Any], target: str, caller: Caller, state: State) -> bool:
+    mine = attempt(caller, state)
+    other = attempt(replace(caller, call=candidate, function=None), state)
+    if not isinstance(mine, Ran) or not isinstance(other, Ran) or not other.connected:
+        return False
+    if [o.shape for o in mine.outputs] != [o.shape for o in other.outputs]:
+        return False
+    same = all(
+        torch.allclose(a, b, rtol=AGREES, atol=AGREES, equal_nan=True)
+        for a, b in zip(mine.outputs, other.outputs, strict=True)
+    )
+    own = {f"{target}Backward"} | {
+        name for name in _nodes(caller.call, other) or () if name.startswith("GeneratedBackward")
+    }
+    nodes = _nodes(candidate, other)
+    # A sibling that only calls the target itself is no other computation.
+    return same and nodes is not None and not own & nodes
+
+
+def _nodes(function: Callable[..., Any], ran: Ran) -> set[str] | None:
+    """Names of all autograd nodes behind what a function returns; None where it raises."""
+    result = guard.call(function, *ran.arguments)
+    if isinstance(result, Raised):
+        return None
+    returned = result.value if isinstance(result.value, tuple | list) else (result.value,)
+    pending: list[Any] = [r.grad_fn for r in returned if isinstance(r, Tensor)]
+    seen: set[Any] = set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        pending += [following for following, _ in node.next_functions]
+    return {type(node).__name__ for node in seen}
+
 
 NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
 """What sizes are called where the author has no name for them."""

@@ -1,18 +1,266 @@
-"""What the source of a target tells of its parameters: no torch is asked, no user code is run."""
+"""What the source of a target tells of its parameters: no torch is asked, no user code is run.
+
+Of forward, of the user's own functions that it hands them to, of what backward returns for each (a gradient,
+None, or None where one is intended), and of docstrings: `q (torch.Tensor): queries of shape [B, T, H, K]`.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
 from typing import Any
 
-from gradverify.source import Method, called_name, every_parameter, is_none, root_name
+from gradverify.source import (
+    Method,
+    blocks,
+    called_name,
+    definition,
+    every_parameter,
+    integer,
+    is_none,
+    parameters_of,
+    returned,
+    root_name,
+)
+from gradverify.source.returned import is_always_none
+from gradverify.verifier import guard
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.facts import Evidence, Facts
-from gradverify.verifier.infer.gradients import note_gradients
-from gradverify.verifier.infer.helpers import Helpers
-from gradverify.verifier.infer.uses import Reader
+from gradverify.verifier.infer.uses import Reader, name_behind
+
+FURTHEST = 120
+"""Characters between the name of a parameter and its shape."""
+
+_SHAPE = r"[\[(]\s*((?:[A-Za-z_]\w*|\d+)(?:\s*[,x ]\s*(?:[A-Za-z_]\w*|\d+)){0,5})\s*,?\s*[\])]"
+"""One to six sizes in brackets, each a name or a number."""
+
+_WORDS = re.compile(r"tensor|optional|float|int|bool|default|none", re.IGNORECASE)
+"""What stands in brackets and is no shape."""
+
+
+def shapes_told(bodies: Iterable[ast.AST], names: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The sizes of each parameter by the first docstring that tells them, in the author's names."""
+    found: dict[str, tuple[str, ...]] = {}
+    for body in bodies:
+        said = ast.get_docstring(body) if isinstance(body, ast.FunctionDef | ast.ClassDef) else None
+        for name in names if said else ():
+            shape = _shape_of(name, said or "")
+            if shape:
+                found.setdefault(name, shape)
+    return found
+
+
+def _shape_of(name: str, said: str) -> tuple[str, ...]:
+    """The first shape that follows `name` and a colon, before an empty line or the next parameter."""
+    for start in re.finditer(rf"^\W*{re.escape(name)}\b[^:\n]*:", said, re.MULTILINE):
+        text = said[start.end() : start.end() + FURTHEST].partition("\n\n")[0]
+        text = re.split(r"\n\s*\w+ *(?:\([^)]*\))? *:", text)[0]
+        for shape in re.finditer(_SHAPE, text):
+            alone = shape[0].startswith("(") and re.fullmatch(r"\w+", shape[1])
+            if not alone and not _WORDS.search(shape[1]):
+                return tuple(re.split(r"[,\s]+|(?<=\w) x (?=\w)", shape[1].strip()))
+    return ()
+
+
+ASKED = "needs_input_grad"
+
+
+def note_gradients(facts: Mapping[str, Facts], backward: Method) -> None:
+    """Note of every parameter whether backward returns a gradient for it, and whether one is intended."""
+    names = list(facts)
+    for place in _asked(backward, len(names)):
+        facts[names[place]].intended = True
+    paths = [_values(path.node.value, path.values, len(names)) for path in returned(backward)]
+    known = [path for path in paths if path is not None]
+    if not paths or len(known) < len(paths):
+        return
+    # Who asks for other gradients, and not for this one, leaves this one out on purpose.
+    asks = any(isinstance(n, ast.Attribute) and n.attr == ASKED for n in backward.nodes)
+    nothing = _nothing(backward, known)
+    initialised = set() if asks else _initialised(backward, known, nothing)
+    for place, name in enumerate(names):
+        given = [path[place] for path in known if place < len(path)]
+        if given:
+            facts[name].gradient = not all(_name(g) in nothing or is_always_none(g, backward) for g in given)
+            facts[name].intended |= any(_name(g) in initialised for g in given)
+
+
+def _values(
+    node: ast.expr | None, values: Sequence[ast.expr] | None, count: int
+) -> Sequence[ast.expr] | None:
+    """What a path returns, by parameter; of one parameter it may be any expression."""
+    if values is None and count == 1 and node is not None:
+        return [node]
+    return None if any(isinstance(e, ast.Starred) for e in getattr(node, "elts", ())) else values
+
+
+def _asked(backward: Method, count: int) -> set[int]:
+    """Positions of `needs_input_grad` that backward reads for more than to refuse a gradient."""
+    refusing = {id(n) for test in _refusals(backward) for n in ast.walk(test)}
+    whole = {ASKED} | {
+        target.id
+        for n in backward.nodes
+        if isinstance(n, ast.Assign) and _last(n.value) == ASKED
+        for target in n.targets
+        if isinstance(target, ast.Name)
+    }
+    single: dict[str, int] = {}
+    found: set[int | None] = set()
+    for node in backward.nodes:
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=entries)], value=value) if _last(value) in whole:
+                single |= {e.id: k for k, e in enumerate(entries) if isinstance(e, ast.Name)}
+            case ast.Name(id=name, ctx=ast.Load()) if name in single and id(node) not in refusing:
+                found.add(single[name])
+            case ast.Subscript(value=value, slice=index) if _last(value) in whole:
+                found.add(None if id(node) in refusing else integer(index))
+            case _:
+                pass
+    return {k % count for k in found if k is not None and -count <= k < count}
+
+
+def _refusals(backward: Method) -> Iterator[ast.expr]:
+    """Conditions under which backward raises, warns or does nothing else."""
+    for node in backward.nodes:
+        match node:
+            case ast.Assert(test=test):
+                yield test
+            case ast.If(test=test, body=body, orelse=[]):
+                if all(isinstance(s, ast.Raise | ast.Expr | ast.Pass) for s in body):
+                    yield test
+            case _:
+                pass
+
+
+def _nothing(backward: Method, paths: Sequence[Sequence[ast.expr]]) -> set[str]:
+    """Names that are returned and only ever given None, alone or as one of several at once."""
+    given = [_given_none(n) for n in backward.nodes if isinstance(n, ast.Assign)]
+    return {
+        name
+        for name in {_name(value) for path in paths for value in path} - {""}
+        if 0 < len(backward.bindings.get(name, [])) == sum(name in one for one in given)
+    }
+
+
+def _initialised(backward: Method, paths: Sequence[Sequence[ast.expr]], nothing: Collection[str]) -> set[str]:
+    """Names that stay None, and are given it together with others that backward computes and returns."""
+    returned_names = {_name(value) for path in paths for value in path}
+    found: set[str] = set()
+    for block in blocks(backward.node.body):
+        run: set[str] = set()
+        for statement in (*block, ast.Pass()):
+            given = _given_none(statement)
+            if not given and (run & returned_names) - set(nothing):
+                found |= run & set(nothing)
+            run = run | given if given else set()
+    return found
+
+
+def _given_none(statement: ast.AST) -> set[str]:
+    """Names of `a = b = None` and `a, b = None, None`; empty for every other statement."""
+    match statement:
+        case ast.Assign(targets=targets, value=ast.Constant(value=None)):
+            names: Collection[ast.expr] = targets
+        case ast.Assign(targets=[ast.Tuple(elts=entries)], value=ast.Tuple(elts=values)) if all(
+            map(is_none, values)
+        ):
+            names = entries
+        case _:
+            return set()
+    return {_name(n) for n in names} - {""}
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else _name(node)
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+DEEPEST = 3
+"""Functions within functions that are read."""
+
+MOST_ENTERED = 30
+"""Functions that are read for one target."""
+
+_BEHIND = ("py_func", "fn", "func", "_torchdynamo_orig_callable")
+"""Attributes under which compilers and decorators keep what they were given."""
+
+
+@dataclass
+class Helpers:
+    """Those that were entered."""
+
+    facts: Mapping[str, Facts]
+    package: str
+    """Only functions of this package are the user's own."""
+    entered: list[ast.FunctionDef] = field(default_factory=list)
+    _seen: set[tuple[object, ...]] = field(default_factory=set)
+
+    def entering(
+        self, given: Mapping[str, Any], depth: int = 0
+    ) -> Callable[[ast.Call, Mapping[str, str]], None] | None:
+        """What a reader of a function with these global names tells of its calls."""
+
+        def enter(call: ast.Call, known: Mapping[str, str]) -> None:
+            function = self._function(call.func, given)
+            if function is not None:
+                self._read(function, call, known, depth + 1)
+
+        return enter if depth < DEEPEST else None
+
+    def _function(self, called: ast.expr, given: Mapping[str, Any]) -> FunctionType | None:
+        found: Any
+        match called:
+            case ast.Name(id=name):
+                found = given.get(name)
+            case ast.Attribute(value=ast.Name(id=owner), attr=name):
+                holder = given.get(owner)
+                found = getattr(holder, name, None) if isinstance(holder, ModuleType | type) else None
+            case ast.Subscript(value=value):  # a kernel launched over a grid
+                return self._function(value, given)
+            case _:
+                return None
+        behind = guard.call(_behind, found)  # a proxy that is not set up raises whatever it is asked for
+        if isinstance(behind, Raised) or behind.value is None:
+            return None
+        return behind.value if behind.value.__module__.partition(".")[0] == self.package else None
+
+    def _read(self, function: FunctionType, call: ast.Call, known: Mapping[str, str], depth: int) -> None:
+        body = definition(function)
+        own = {a: known[v] for a, v in passed(body, call) if v in known} if body is not None else {}
+        key = (function, tuple(sorted(own.items())))
+        if body is None or not own or key in self._seen or len(self._seen) == MOST_ENTERED:
+            return
+        self._seen.add(key)
+        self.entered.append(body)
+        given = function.__globals__
+        Reader(self.facts, own, given, entered=self.entering(given, depth)).read(body)
+
+
+def _behind(found: Any) -> FunctionType | None:  # noqa: ANN401
+    """The plain function behind something that decorators made of it. Raises whatever that raises."""
+    found = inspect.unwrap(found) if callable(found) else found
+    for attribute in _BEHIND:
+        if isinstance(found, FunctionType):
+            break
+        found = getattr(found, attribute, None)
+    return found if isinstance(found, FunctionType) else None
+
+
+def passed(body: ast.FunctionDef, call: ast.Call) -> Iterator[tuple[str, str]]:
+    """(parameter, the name that a call passes for it) pairs, up to the first `*args`."""
+    for name, argument in zip(parameters_of(body), call.args, strict=False):
+        if isinstance(argument, ast.Starred):
+            break
+        yield name, name_behind(argument)
+    yield from ((k.arg, name_behind(k.value)) for k in call.keywords if k.arg is not None)
+
 
 TRUSTING = re.compile(
     r"chol|triang|(?<![a-z])eig(?!val)|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq|pinv"

@@ -16,8 +16,7 @@ from gradverify.source import definition, every_parameter
 from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
 from gradverify.verifier.collect.operators import operator_of, with_keywords
 from gradverify.verifier.infer.call_sites import Passed, call_sites
-from gradverify.verifier.infer.docstrings import shapes_told
-from gradverify.verifier.infer.evidence import gather
+from gradverify.verifier.infer.evidence import gather, shapes_told
 from gradverify.verifier.infer.facts import Evidence, Facts
 from gradverify.verifier.infer.guesses import guesses
 from gradverify.verifier.infer.starting import started

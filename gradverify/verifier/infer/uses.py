@@ -1,29 +1,170 @@
-"""How a body of source uses its parameters: each use says something of what they are."""
+"""How a body of source uses its parameters: each use says something of what they are.
+
+What torch's routines take: which arguments are sizes, dimensions or indices, and of which rank. What a
+parameter is compared with or looked up by, and the numbers at which paths part.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradverify.source import called_name, integer, is_none, paired, parameters_of
 from gradverify.verifier.infer.facts import Facts
-from gradverify.verifier.infer.options import keys_of, numbers_beside, strings_of, tables_of
-from gradverify.verifier.infer.routines import (
-    AXIS_CALLS,
-    INDEX_ARGUMENT,
-    KEEPING_SHAPE,
-    KEYWORDS,
-    MATH_CALLS,
-    MODULE_METHODS,
-    OF_A_VECTOR,
-    RANK_OF_METHOD,
-    RANKS_OF_CALL,
-    SHAPE_CALLS,
-    SIZE_CALLS,
-    TENSOR_ATTRIBUTES,
+
+SHAPE_CALLS = {"size", "dim", "numel", "stride", "ndimension"}
+TENSOR_ATTRIBUTES = frozenset(
+    {
+        "shape",
+        "ndim",
+        "device",
+        "dtype",
+        "T",
+        "mT",
+        "data",
+        "is_cuda",
+        "requires_grad",
+        "grad",
+        "real",
+        "imag",
+    }
 )
+"""Attributes that an argument has only if it is a tensor."""
+
+MODULE_METHODS = frozenset(
+    {
+        "forward",
+        "parameters",
+        "named_parameters",
+        "modules",
+        "children",
+        "eval",
+        "train",
+        "state_dict",
+        "buffers",
+    }
+)
+"""Methods that an argument has only if it is an `nn.Module`."""
+
+RANK_OF_METHOD = {"t": 2, "mm": 2, "addmm": 2, "bmm": 3, "baddbmm": 3, "mv": 2}
+"""Rank that the first operand of a method must have."""
+
+RANKS_OF_CALL: Mapping[str, tuple[int | None, ...]] = {
+    "mm": (2, 2), "bmm": (3, 3), "mv": (2, 1), "dot": (1, 1), "ger": (1, 1), "outer": (1, 1),
+    "conv1d": (3, 3, 1), "conv2d": (4, 4, 1), "conv3d": (5, 5, 1), "conv_transpose2d": (4, 4, 1),
+    "conv_transpose1d": (3, 3, 1), "unfold": (4,), "fold": (3,), "grid_sample": (4, 4),
+    "max_pool2d": (4,), "avg_pool2d": (4,), "interpolate": (4,), "pixel_shuffle": (4,),
+    "max_pool1d": (3,), "avg_pool1d": (3,), "max_pool3d": (5,), "addmm": (None, 2, 2),
+    "linear": (None, 2, 1),
+}  # fmt: skip
+"""Ranks of the operands of functions that fix them; None for one that may be of several."""
+
+INDEX_ARGUMENT = {
+    "index_select": -1, "gather": -1, "scatter": 1, "scatter_": 1, "scatter_add": 1, "scatter_add_": 1,
+    "index_add": 1, "index_add_": 1, "index_fill_": 1, "index_reduce": 1, "index_reduce_": 1, "one_hot": 0,
+    "embedding": 0, "take": -1, "take_along_dim": 0, "nll_loss": 1, "cross_entropy": 1,
+}  # fmt: skip
+"""Functions and methods whose argument at this position (of the method form) is an integer tensor."""
+
+OF_A_VECTOR = frozenset(
+    {"index_select", "index_add", "index_add_", "index_fill_", "index_reduce", "index_reduce_"}
+)
+"""Those of them whose index has one dimension."""
+
+SIZE_CALLS = frozenset(
+    {"range", "view", "reshape", "zeros", "ones", "empty", "full", "arange", "eye", "expand", "repeat",
+     "chunk", "topk", "narrow", "new_zeros", "new_empty", "new_ones", "linspace", "randn", "rand", "split"}
+)  # fmt: skip
+"""Calls whose bare arguments are counts or sizes."""
+
+AXIS_CALLS = frozenset(
+    {"sum", "mean", "softmax", "log_softmax", "cumsum", "max", "min", "sort", "norm", "transpose", "size",
+     "unbind", "squeeze", "unsqueeze", "argmax", "prod", "logsumexp", "flip"}
+)  # fmt: skip
+"""Calls whose bare arguments are dimensions."""
+
+KEYWORDS: Mapping[tuple[str, ...], str] = {
+    ("dim", "axis"): "dim",
+    ("keepdim", "inplace", "training", "align_corners", "ceil_mode"): "flag",
+    ("dtype",): "dtype",
+    ("stride", "padding", "dilation", "groups", "kernel_size", "dims"): "int",
+    ("min", "max"): "float",
+}
+"""What keyword arguments are."""
+
+MATH_CALLS = frozenset({"sqrt", "exp", "log", "float", "pow", "cos", "sin", "tanh"})
+
+KEEPING_SHAPE = frozenset(
+    {"clone", "contiguous", "cpu", "cuda", "detach", "double", "float", "half", "long", "numpy", "to"}
+    | {"requires_grad_", "type_as"}
+)
+"""Methods whose result has the shape of what they are called on."""
+
+
+MOST_KEYS = 12
+"""Keys of a table beyond which it is data and no list of options."""
+
+
+def numbers_beside(operator: ast.cmpop, other: ast.expr) -> list[float]:
+    """Numbers at which a comparison with another one comes out one way and the other."""
+    try:
+        number = ast.literal_eval(other)
+    except (ValueError, TypeError):
+        return []
+    if not isinstance(number, int | float) or isinstance(number, bool):
+        return []
+    match operator:
+        case ast.Eq() | ast.NotEq():
+            return [number]
+        case ast.Gt() | ast.LtE() if isinstance(number, int):
+            return [number + 1, number]
+        case ast.Lt() | ast.GtE() if isinstance(number, int):
+            return [number, number - 1]
+        case _:
+            return []
+
+
+def keys_of(table: ast.expr, tables: Mapping[str, list[str]]) -> list[str]:
+    """The strings of a table or list that is written out, or of a named one."""
+    match table:
+        case ast.Dict(keys=keys):
+            return strings_of([k for k in keys if k is not None])
+        case ast.List(elts=entries) | ast.Tuple(elts=entries) | ast.Set(elts=entries):
+            return strings_of(entries)
+        case ast.Name(id=name):
+            return tables.get(name, [])
+        case _:
+            return []
+
+
+def strings_of(nodes: Sequence[ast.expr]) -> list[str]:
+    """The values of literal strings; empty where some node is none."""
+    found = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return found if len(found) == len(nodes) <= MOST_KEYS else []
+
+
+def tables_of(body: ast.FunctionDef, given: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The keys of tables and lists of strings by their name: of the module, then of the function itself."""
+    names = {n.id for n in ast.walk(body) if isinstance(n, ast.Name)}
+    found = {name: list(keys) for name, keys in _of_module(names, given)}
+    for node in ast.walk(body):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                found[name] = keys_of(value, found)
+            case _:
+                pass
+    return found
+
+
+def _of_module(names: set[str], given: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    for name in names & set(given):
+        value = given[name]
+        table = isinstance(value, dict | list | tuple | set | frozenset) and 0 < len(value) <= MOST_KEYS
+        if table and all(isinstance(key, str) for key in value):
+            yield name, list(value)
+
 
 _TESTED = (("Tensor", "tensor"), ("list", "sequence"), ("tuple", "sequence"), ("int", "int"))
 """Types that `isinstance` asks for, and what they say."""

@@ -2,7 +2,7 @@
 
 import types
 
-from gradverify.verifier.infer.intent import deliberate_gradient
+from gradverify.verifier.infer.deduce import deliberate_gradient
 
 
 class RoundSteFn:

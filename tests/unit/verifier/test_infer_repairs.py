@@ -6,11 +6,11 @@ from pathlib import Path
 import torch
 
 from gradverify.model import Frame, RaisedError
-from gradverify.verifier.infer.chance import begun_again, evened, is_by_chance, uneven_cuts
+from gradverify.verifier.infer.frames import suspects_of
 from gradverify.verifier.infer.repairs import BROADCAST, repairs, unbroadcast
-from gradverify.verifier.infer.sizes import by_fixed_size, by_size
+from gradverify.verifier.infer.search import begun_again, evened, is_by_chance, uneven_cuts
+from gradverify.verifier.infer.shapes import by_fixed_size, by_size
 from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State
-from gradverify.verifier.infer.tracing import suspects_of
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
 
 
