@@ -13,6 +13,7 @@ from math import copysign, isnan
 from typing import Any
 
 from gradverify.model import Nested, RaisedError
+from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import FACTORS, looks_real
 from gradverify.verifier.infer.known import Known
@@ -97,9 +98,6 @@ FURTHER_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
 
 FURTHER_RANKS = (3, 4, 5, 1, 2)
 """Dimensions to try for it, the likeliest first: of sequences, of images, of volumes."""
-
-ANOTHER_RANK = 0.1
-"""What a further one of these costs a state of the search, beside what the repairs of errors cost."""
 
 REFUSING = frozenset({"NotImplementedError"})
 """What authors raise for a value that they do not support, whatever the other inputs are."""
@@ -286,7 +284,7 @@ def _further(caller: Caller, state: State, place: int, value: Nested) -> Iterato
         k for k, a in enumerate(state.arguments) if first and a.is_real and len(a.dims) == len(first.dims)
     ]
     deeper = filter(None, (reranked(chosen, alike, rank) for rank in FURTHER_RANKS))
-    begun = [chosen, *(s.dearer(ANOTHER_RANK * k) for k, s in enumerate(deeper, start=1))]
+    begun = [chosen, *(s.dearer(costs.ANOTHER_RANK * k) for k, s in enumerate(deeper, start=1))]
     found = search(caller, begun, [a.name for a in state.arguments], MOST_ASKED)
     if isinstance(found, Solution) and found.state.arguments[place].guess.choices == (value,):
         yield with_choices(found.state, place, state.arguments[place].guess.choices)

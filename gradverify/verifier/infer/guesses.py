@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from gradverify.model import Nested, Parameter
+from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.call_sites import Passed
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.state import LENGTHS, Guess, Kind, literal
@@ -79,16 +80,6 @@ SMALL = 2.0**-10
 TUPLE = (3, 2, 4, 5, 6)
 """Invented entries of a tuple of sizes."""
 
-DEFAULT = 0.05
-"""What a default costs: it says more than a name or an annotation, and less than a gradient for it."""
-
-NOT_THE_DEFAULT = 1.5
-"""What an invented number costs beside a default: as much as an agreement of two sizes of one tensor, since
-no rounds at all are taken with every shape."""
-
-NEXT = 0.1
-"""What each further value of a kind costs."""
-
 ENDS: tuple[tuple[str, str, int, int], ...] = (
     ("min", "max", -2, 3),
     ("lower", "upper", -2, 3),
@@ -101,9 +92,6 @@ first ones inputs of ordinary size are cut off at neither, or at one; the others
 
 COUNTS, AXES = (3, 2, 4, 5, 6), (-1, 1, 0)
 """Integers of one call, so that none is another one; of a window the length comes before the stride."""
-
-LATER = 0.4
-"""What the other guesses for an end cost besides."""
 
 
 def guesses(parameter: Parameter, facts: Facts, passed: Passed, default: Any) -> list[Guess]:  # noqa: ANN401
@@ -169,12 +157,12 @@ def _from_default(parameter: Parameter, facts: Facts, default: Any) -> Iterator[
     if default is ...:
         return
     if default is None:
-        cost = {True: 1.2, False: DEFAULT, None: 0.4}[facts.gradient]
+        cost = {True: 1.2, False: costs.DEFAULT, None: 0.4}[facts.gradient]
         yield Guess(Kind.LITERAL, cost, (None,))
     elif isinstance(default, bool | int | float | str):
-        yield Guess(Kind.LITERAL, DEFAULT, swept(default, parameter.name))
+        yield Guess(Kind.LITERAL, costs.DEFAULT, swept(default, parameter.name))
     elif isinstance(default, tuple) and all(isinstance(d, int | float | str) for d in default):
-        yield Guess(Kind.LITERAL, DEFAULT, (default,))
+        yield Guess(Kind.LITERAL, costs.DEFAULT, (default,))
     else:
         yield Guess(Kind.OMITTED, 0.3)
 
@@ -184,7 +172,7 @@ def _beside_default(invented: Iterator[Guess], default: Any) -> Iterator[Guess]:
     written = type(default) in {int, float}
     for guess in invented:
         dear = written and guess.is_invented_number
-        yield replace(guess, cost=guess.cost + NOT_THE_DEFAULT) if dear else guess
+        yield replace(guess, cost=guess.cost + costs.NOT_THE_DEFAULT) if dear else guess
 
 
 def looks_real(name: str, facts: Facts) -> bool:
@@ -195,7 +183,9 @@ def looks_real(name: str, facts: Facts) -> bool:
 def _from_calls(passed: Passed) -> Iterator[Guess]:
     for rank, value in enumerate(passed.literals):
         cost = 0.6 if value is None else 0.1
-        yield Guess(Kind.LITERAL, cost + NEXT * rank, (None,) if value is None else swept(value, ""))
+        yield Guess(
+            Kind.LITERAL, cost + costs.NEXT_VALUE * rank, (None,) if value is None else swept(value, "")
+        )
 
 
 def swept(value: Nested, name: str) -> tuple[Nested, ...]:
@@ -264,7 +254,9 @@ def _scalars(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> It
     if facts.strings:
         choices: tuple[Nested, ...] = tuple(dict.fromkeys(facts.strings))
         yield Guess(Kind.LITERAL, 0.2 + base, choices)
-        yield from (Guess(Kind.LITERAL, 0.3 + base + NEXT * k, (c,)) for k, c in enumerate(choices))
+        yield from (
+            Guess(Kind.LITERAL, 0.3 + base + costs.NEXT_VALUE * k, (c,)) for k, c in enumerate(choices)
+        )
     if "none" in kinds:
         yield Guess(Kind.LITERAL, 1.6, (None,))
     small = Habit.SMALL in habits
@@ -291,7 +283,7 @@ def _scalars(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> It
 
 
 def _several(values: Iterable[Nested], cost: float) -> Iterator[Guess]:
-    yield from (literal(v, cost + NEXT * k) for k, v in enumerate(values))
+    yield from (literal(v, cost + costs.NEXT_VALUE * k) for k, v in enumerate(values))
 
 
 def _integers(cost: float) -> Iterator[Guess]:
@@ -309,14 +301,14 @@ def all_different(names: Sequence[str], combination: Sequence[Guess]) -> Iterato
     if again:
         yield _different(ended, again, _larger)
         if any(type(ended[k].choices[0]) is float for k in again):
-            yield _different(ended, again, _smaller, LATER / 2)
+            yield _different(ended, again, _smaller, costs.LATER / 2)
     elif ended != list(combination):
         yield tuple(ended)
     else:
         yield tuple(combination)
         return
     *before, last = combination
-    yield (*before, replace(last, cost=last.cost + LATER))
+    yield (*before, replace(last, cost=last.cost + costs.LATER))
 
 
 def _with_ends(names: Sequence[str], combination: Sequence[Guess]) -> list[Guess]:

@@ -15,6 +15,7 @@ from gradverify.model import Parameter, Target, TargetKind, with_parts
 from gradverify.source import definition, every_parameter
 from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
 from gradverify.verifier.collect.operators import operator_of, with_keywords
+from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.call_sites import Passed, call_sites
 from gradverify.verifier.infer.evidence import gather, shapes_told
 from gradverify.verifier.infer.facts import Evidence, Facts
@@ -34,9 +35,6 @@ OTHERS = {
     "torch.float64": torch.float64,
 }
 """What stands for functions of any arguments, for a module that keeps shapes, for a dtype."""
-
-OF_MODULE = 0.3
-"""What it costs that `*args` holds the parameters of a module: less than any other tensors."""
 
 MOST_FUNCTIONS = 4
 """Functions that are tried for one parameter: torch's own first, since they do what they are named after."""
@@ -168,7 +166,7 @@ def _of_module(parameter: Parameter, known: Known) -> Iterator[Guess]:
     called = [n for n, f in known.evidence.facts.items() if f.kinds & {"callable", "module"}]
     others = known.facts(parameter.name).kinds & {"operands", "cut"}  # what is called gets them, or some
     if parameter.variadic and len(called) == 1 and not others:
-        yield Guess(Kind.PARAMETERS, OF_MODULE, path=called[0])
+        yield Guess(Kind.PARAMETERS, costs.OF_MODULE, path=called[0])
 
 
 def _with_paths(found: Sequence[Guess], caller: Caller, facts: Facts) -> Iterator[Guess]:

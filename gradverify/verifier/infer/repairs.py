@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from gradverify.model import RaisedError
-from gradverify.verifier.infer import shapes
+from gradverify.verifier.infer import costs, shapes
 from gradverify.verifier.infer.frames import demanded, suspects_of
 from gradverify.verifier.infer.guesses import FACTORS
 from gradverify.verifier.infer.shapes import Priced, numbers_in
@@ -214,9 +214,6 @@ def by_structure(state: State, message: str, suspects: Sequence[int]) -> Iterato
 MOST_BOUNDS = 6
 """Sizes of tensors that are tried as the bound of an index."""
 
-PIN = 0.45
-"""What an integer costs that becomes a size of a tensor, as an axis that is out of range does."""
-
 _OUT_OF_RANGE = re.compile(r"out of (?:range|bounds)|[Cc]lass values|smaller than|must be in range")
 _SIGNED = re.compile(
     r"non-?negative|positive|negative values|>=? ?0\b|<=? ?0\b|greater than (?:or equal to )?(?:0|zero)",
@@ -277,14 +274,10 @@ TABLE = (
     Row(0.1, 0.0, by_structure),
     Row(0.15, 0.05, shapes.by_rank),
     Row(0.1, 0.1, _bounds, _OUT_OF_RANGE),
-    Row(PIN, 0.0, _axes, _OUT_OF_RANGE),
+    Row(costs.PIN, 0.0, _axes, _OUT_OF_RANGE),
     Row(0.55, 0.0, lambda state, _, suspects: shapes.without_last(state, suspects), _INDEXED),
 )
 """Of sizes see `shapes.py`, of conditions in the source `frames.py`."""
-
-DEMANDED, DOMAIN = 0.05, 0.1
-"""What it costs to keep a condition of the author's, and to draw values in the range that is asked for."""
-
 
 BROADCAST = Row(0.3, 0.02, lambda state, _, suspects: shapes.broadcast(state, suspects), _ELEMENTWISE)
 """Among all else that shapes may be this finds what hides mistakes, so it is for a second search."""
@@ -295,9 +288,9 @@ def repairs(state: State, error: RaisedError, further: Sequence[Row] = ()) -> It
     suspects, message = suspects_of(state, error), error.message
     if error.deliberate:
         for number, changed in enumerate(demanded(state, error)):
-            yield changed.dearer(DEMANDED + 0.1 * number)
+            yield changed.dearer(costs.DEMANDED + costs.NEXT_DEMANDED * number)
         for number, changed in enumerate(_of_domain(state, error, suspects)):
-            yield changed.dearer(DOMAIN + 0.05 * number)
+            yield changed.dearer(costs.ASKED_DOMAIN + costs.NEXT_DOMAIN * number)
     for row in (*TABLE, *further):
         if row.seen.search(message):
             for number, changed in enumerate(row.repair(state, message, suspects)):

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
 from gradverify.verifier.guard import lacking, of_another_version
+from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.frames import suspects_of
 from gradverify.verifier.infer.repairs import Row, by_call, refused_gradient, repairs, unbroadcast
 from gradverify.verifier.infer.shapes import by_rank, lower_ranks, names_rank
@@ -25,9 +26,6 @@ from gradverify.verifier.infer.state import Argument, Dim, Kind, State, Waiting
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
 from gradverify.verifier.inputs.tensors import SQUARE
 from gradverify.verifier.raised_errors import is_bound_nowhere
-
-AGAIN = 0.02
-"""What each further beginning costs: little beside the guesses, and beside what waits at the same cost."""
 
 CUTTING = frozenset({"chunk", "tensor_split", "unsafe_chunk"})
 """Functions of torch that cut a tensor into a number of parts."""
@@ -66,7 +64,7 @@ def begun_again(state: State) -> Iterator[State]:
     places = [k for k, a in enumerate(state.arguments) if a.is_tensor and len(a.dims) > 1]
     ways = ((place, shares) for place in (None, *reversed(places)) for shares in (True, False))
     for number, (place, shares) in enumerate(ways):
-        yield replace(_distinct(state, place, shares=shares), cost=state.cost + AGAIN * number)
+        yield replace(_distinct(state, place, shares=shares), cost=state.cost + costs.AGAIN * number)
 
 
 def _distinct(state: State, lowered: int | None, *, shares: bool) -> State:
@@ -129,11 +127,11 @@ def evened(state: State, cuts: Sequence[Cut]) -> Iterator[State]:
         for number, symbol in enumerate(same):
             changed = state.substituted(symbol, Dim(symbol, times=parts))
             if changed is not None:
-                yield replace(changed, cost=AGAIN * number)
+                yield replace(changed, cost=costs.AGAIN * number)
         fresh, (own,) = state.fresh(1)
         fixed, multiple = Dim(plus=size), replace(own, times=parts)
         arguments = (a.with_dims(multiple if d == fixed else d for d in a.dims) for a in fresh.arguments)
-        changed = replace(fresh, arguments=tuple(arguments), cost=AGAIN)
+        changed = replace(fresh, arguments=tuple(arguments), cost=costs.AGAIN)
         if changed.arguments != state.arguments:
             yield changed
 
@@ -161,10 +159,6 @@ LONGEST = 240
 
 DOMAINS = ("positive", "unit")
 """Tried where forward gives NaN or infinity: logarithms and roots, then inverse sines and cross entropies."""
-
-DOMAIN, FEWER, RETYPE, SAID = 0.2, 0.15, 0.1, 0.01
-"""What it costs beside a state that forward accepts: another domain, the dimensions of its gradient, another
-kind. That inputs have the dimensions which backward names costs little beside what waits."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +283,8 @@ class _Search:
                 missing = of_another_version(result) or lacking(result, self.caller.device)
                 failed = Attempt(state.described(), on_one_line(result), missing)
                 self.attempts.setdefault(tuple(f.line for f in result.frames), (failed, state))
-                if missing and self.tries >= MOST_LACKING and self._always_lacks():
+                always_lacks = all(failed.missing for failed, _ in self.attempts.values())
+                if always_lacks and self.tries >= MOST_LACKING:
                     break
                 self.push(repairs(state, result, self.further))
                 continue
@@ -311,9 +306,6 @@ class _Search:
         settled = self.refusals.settled(found, self.fallback)
         alike = (one for one in self.refused if _is_of_other_sizes(one.state, settled.state))
         return replace(settled, avoided=tuple(alike)) if settled.ran.is_whole else settled
-
-    def _always_lacks(self) -> bool:
-        return all(failed.missing for failed, _ in self.attempts.values())
 
     def _furthest(self) -> tuple[tuple[Attempt, State], ...]:
         reached = sorted(self.attempts, reverse=True)[:KEPT_ATTEMPTS]
@@ -420,19 +412,19 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
             free = (
                 replace(a, domain=domain) if a.is_float and not a.structure else a for a in state.arguments
             )
-            yield replace(state, arguments=tuple(free)).dearer(DOMAIN * (1 + number))
+            yield replace(state, arguments=tuple(free)).dearer(costs.OTHER_DOMAIN * (1 + number))
         # Symmetric matrices that are positive definite: roots and logarithms of eigenvalues.
         definite = (replace(a, structure=a.structure.replace("symmetric", "spd")) for a in state.arguments)
-        yield replace(state, arguments=tuple(definite)).dearer(DOMAIN)
+        yield replace(state, arguments=tuple(definite)).dearer(costs.OTHER_DOMAIN)
     if ran.backward is None:
         return
     message, everything = ran.backward.message, range(len(state.arguments))
     narrower = unbroadcast(state, message, parameters)
     if narrower is not None:
-        yield narrower.dearer(FEWER)
-    yield from (s.dearer(RETYPE) for s in by_call(state, message, suspects_of(state, ran.backward)))
+        yield narrower.dearer(costs.FEWER)
+    yield from (s.dearer(costs.RETYPE) for s in by_call(state, message, suspects_of(state, ran.backward)))
     if names_rank(message):
         # What has too many dimensions may be an index made of an input that the line does not name.
         yield from (
-            replace(s, cost=SAID * (1 + k)) for k, s in enumerate(by_rank(state, message, everything))
+            replace(s, cost=costs.SAID * (1 + k)) for k, s in enumerate(by_rank(state, message, everything))
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.state import Dim, Kind, State, squares
 
 LARGEST_RANK = 6
@@ -108,27 +108,6 @@ def broadcast(state: State, suspects: Sequence[int]) -> Iterator[State]:
             yield state.with_dims(place, dims)
 
 
-MERGE, DERIVE, PIN = 0.1, 0.35, 0.45
-"""What a repair costs: an agreement of two sizes is likelier than a size that is a number of its own."""
-
-STATED = 0.03
-"""What an agreement costs that the message itself asks for."""
-
-UNSTATED, BESIDE = 0.15, 0.5
-"""What is added for two numbers that are merely in a message, and where the message names two others."""
-
-SQUARE = 1.5
-"""What a merge costs that gives a tensor two equal dimensions: a transposed gradient fits a square input."""
-
-CUT = 0.06
-"""What a multiple costs where the source cuts into so many parts, and the message names one of them."""
-
-RELATED = 0.2
-"""What a sum costs, less than a number of its own, more than that two sizes agree."""
-
-NEXT, NEXT_PAIR = 0.05, 0.1
-"""What each further way costs, and each further pair of sizes."""
-
 SMALLEST = 2
 """A size of 1 or 0 is broadcast or summed away: forward runs, and little is verified."""
 
@@ -187,41 +166,34 @@ def numbers_in(message: str) -> list[int]:
 
 
 def by_size(state: State, message: str) -> Priced:
-    """After sizes that disagree: they agree, or one of them follows from another, or is a number."""
+    """After sizes that disagree: they agree, or one of them follows from another, or is a number.
+
+    First pairs that the message names as such, then any other in it.
+    """
     reported = [(int(m[1]), int(m[2])) for p in _STATED for m in p.finditer(message)]
     pairs = list(itertools.combinations(numbers_in(message), 2))
-    yield from _Disagreement(state, reported, pairs).repairs()
+    for place, pair in enumerate(dict.fromkeys([*reported, *pairs])):
+        unstated = costs.UNSTATED + costs.NEXT_WAY * place + costs.BESIDE * bool(reported)
+        yield from _agreeing(state, *pair, costs.STATED - costs.MERGE if pair in reported else unstated)
+    for place, pair in enumerate(reported):
+        for part, wanted in (pair, pair[::-1]):
+            yield from _of_parts(state, part, wanted, costs.NEXT_PAIR * place)
+    for place, pair in enumerate((reported or pairs) if state.joins else ()):
+        for total, other in (pair, pair[::-1]):
+            yield from _summed(state, total, other, costs.NEXT_PAIR * place)
 
 
-@dataclass(frozen=True)
-class _Disagreement:
-    """Pairs of sizes that do not go together: those that the message names as such, and any other in it."""
-
-    state: State
-    reported: Sequence[tuple[int, int]]
-    pairs: Sequence[tuple[int, int]]
-
-    def repairs(self) -> Priced:
-        """All that would make them agree."""
-        state, values = self.state, self.state.values
-        of_size = {values[s]: s for s in reversed(state.symbols())}
-        for place, (a, b) in enumerate(dict.fromkeys([*self.reported, *self.pairs])):
-            reported = (a, b) in self.reported
-            cost = STATED - MERGE if reported else UNSTATED + NEXT * place + BESIDE * bool(self.reported)
-            if a in of_size and b in of_size and a != b:
-                merged = state.substituted(of_size[b], Dim(of_size[a]))
-                merged = merged or state.substituted(of_size[a], Dim(of_size[b]))
-                squared = merged is not None and squares(merged) > squares(state)
-                yield merged, MERGE + cost + SQUARE * squared
-            for live, other in ((a, b), (b, a)):
-                if live in of_size and other not in of_size and other >= SMALLEST:
-                    yield from _derived(state, of_size[live], other, cost)
-        for place, pair in enumerate(self.reported):
-            for part, wanted in (pair, pair[::-1]):
-                yield from _of_parts(state, part, wanted, NEXT_PAIR * place)
-        for place, pair in enumerate((self.reported or self.pairs) if state.joins else ()):
-            for total, other in (pair, pair[::-1]):
-                yield from _summed(state, total, other, NEXT_PAIR * place)
+def _agreeing(state: State, a: int, b: int, cost: float) -> Priced:
+    """Two sizes become one; or that of the two which dimensions have follows from others."""
+    of_size = {state.values[s]: s for s in reversed(state.symbols())}
+    if a in of_size and b in of_size and a != b:
+        merged = state.substituted(of_size[b], Dim(of_size[a]))
+        merged = merged or state.substituted(of_size[a], Dim(of_size[b]))
+        squared = merged is not None and squares(merged) > squares(state)
+        yield merged, costs.MERGE + cost + costs.SQUARE * squared
+    for live, other in ((a, b), (b, a)):
+        if live in of_size and other not in of_size and other >= SMALLEST:
+            yield from _derived(state, of_size[live], other, cost)
 
 
 def _derived(state: State, symbol: int, wanted: int, cost: float) -> Priced:
@@ -241,8 +213,8 @@ def _derived(state: State, symbol: int, wanted: int, cost: float) -> Priced:
     for number, dim in enumerate([*own, Dim(plus=wanted)]):
         changed = state.substituted(symbol, dim)
         if changed is not None:
-            price = PIN if dim.symbol < 0 else DERIVE
-            yield changed.with_pinned(owners), price + cost + NEXT * number
+            price = costs.PIN if dim.symbol < 0 else costs.DERIVE
+            yield changed.with_pinned(owners), price + cost + costs.NEXT_WAY * number
 
 
 def _of_parts(state: State, part: int, wanted: int, cost: float) -> Priced:
@@ -253,10 +225,10 @@ def _of_parts(state: State, part: int, wanted: int, cost: float) -> Priced:
     for whole, count in _wholes(state, part):
         for symbol in state.symbols():
             if state.values[symbol] == wanted and symbol != whole:
-                yield state.substituted(whole, Dim(symbol, times=count)), CUT + cost
+                yield state.substituted(whole, Dim(symbol, times=count)), costs.CUT + cost
         for other, parts in _wholes(state, wanted):
             if parts == count and other != whole:
-                yield state.substituted(whole, Dim(other)), CUT
+                yield state.substituted(whole, Dim(other)), costs.CUT
 
 
 def _wholes(state: State, part: int) -> Iterator[tuple[int, int]]:
@@ -273,7 +245,7 @@ def _summed(state: State, total: int, other: int, cost: float) -> Priced:
     for symbol in (s for s in symbols if values[s] == other):
         for first, second in itertools.combinations(symbols, 2):
             if values[first] + values[second] == total and symbol not in {first, second}:
-                yield state.substituted(symbol, Dim(first, added=second)), RELATED + cost
+                yield state.substituted(symbol, Dim(first, added=second)), costs.RELATED + cost
 
 
 def by_reshape(state: State, message: str, suspects: Sequence[int]) -> Priced:
@@ -289,7 +261,7 @@ def by_reshape(state: State, message: str, suspects: Sequence[int]) -> Priced:
         for part in (p for p in parts if p >= SMALLEST and p not in kept):
             for number, dim in enumerate(dims):
                 multiple = Dim(dim.symbol, times=part)
-                yield state.substituted(dim.symbol, multiple), DERIVE + NEXT * number
+                yield state.substituted(dim.symbol, multiple), costs.DERIVE + costs.NEXT_WAY * number
         of_size = {values[s]: s for s in reversed(state.symbols())}
         yield from _into_product(state, [of_size[p] for p in parts if p in of_size], dims)
 
@@ -301,7 +273,7 @@ def _into_product(state: State, symbols: Sequence[int], dims: Sequence[Dim]) -> 
         for number, dim in enumerate(reversed(free)):
             changed = state.substituted(dim.symbol, Dim(width, times=PARTS))
             fixed = changed.substituted(count, Dim(plus=PARTS)) if changed is not None else None
-            yield fixed, DERIVE + NEXT * number
+            yield fixed, costs.DERIVE + costs.NEXT_WAY * number
 
 
 def by_unpacking(state: State, message: str, suspects: Sequence[int]) -> Priced:
@@ -316,9 +288,9 @@ def by_unpacking(state: State, message: str, suspects: Sequence[int]) -> Priced:
                 # Parts of one entry each would be broadcast: forward runs, and little is verified.
                 parts = [Dim(dims[end].symbol, times=count)] if count in state.parts else []
                 for dearer, new in enumerate((*parts, Dim(plus=count))):
-                    cost = RELATED + NEXT * (number + dearer)
+                    cost = costs.RELATED + costs.NEXT_WAY * (number + dearer)
                     yield state.with_dim(place, end, new), cost
-                    yield state.substituted(dims[end].symbol, new), cost + NEXT
+                    yield state.substituted(dims[end].symbol, new), cost + costs.NEXT_WAY
 
 
 def by_fixed_size(state: State, message: str, suspects: Sequence[int]) -> Priced:
@@ -335,4 +307,5 @@ def by_fixed_size(state: State, message: str, suspects: Sequence[int]) -> Priced
             length = dims[end].value(state.values)
             for fixed in (size, *(size + length - n for n in sorted(got) if n < length)):
                 if dims[end] != Dim(plus=fixed):
-                    yield state.with_dim(place, end % len(dims), Dim(plus=fixed)), RELATED + NEXT * number
+                    cost = costs.RELATED + costs.NEXT_WAY * number
+                    yield state.with_dim(place, end % len(dims), Dim(plus=fixed)), cost

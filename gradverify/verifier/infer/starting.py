@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.facts import Evidence
 from gradverify.verifier.infer.guesses import all_different
 from gradverify.verifier.infer.state import LENGTHS, Argument, Dim, Guess, Kind, State, Waiting, combined
@@ -16,15 +17,8 @@ from gradverify.verifier.inputs.arguments import BLOCK
 MOST_COMBINATIONS = 100
 """Combinations of guesses that a search starts from."""
 
-AS_WRITTEN = 0.6
-"""What is taken off the cost of inputs with the dimensions that the author writes of."""
-
-MANY_OPTIONAL, BARE = 4, 0.1
-"""From how many arguments that may be None they are tried as None together, and what that costs beside
-tensors for all of them."""
-
-NAMED = -0.1
-"""What inputs cost whose sizes are those that the author has names for, one size for each name."""
+MANY_OPTIONAL = 4
+"""From how many arguments that may be None they are tried as None together."""
 
 HYPOTHESES = ("same", "labels", "leading", "distinct")
 """All of one shape; integer and boolean tensors without the last dimension, as class labels are; the same
@@ -33,10 +27,6 @@ leading dimensions and distinct last ones; every dimension another one."""
 LAYERS = ("layer", "norm")
 """Where something is called a bias, before all others: weights are matrices of their own and a bias has one
 dimension; as a normalisation has them, weights have one dimension as well."""
-
-RANK, HYPOTHESIS, LAYER, APART = 0.5, 0.3, 0.1, 0.05
-"""What each further number of dimensions costs, each hypothesis, each layer, and vectors that share no size
-with the tensors beside them."""
 
 RANKS = (2, 3, 4, 1, 0, 5)
 """Numbers of dimensions where the source says none, the likeliest first."""
@@ -71,7 +61,7 @@ def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evi
         made = _Made(names, combination, least, stated, empty, [f.sizes for f in facts])
         if likely != ranks:
             written = (*made.states(likely), *made.vectors_apart(likely))
-            yield from (replace(s, cost=s.cost - AS_WRITTEN) for s in written)
+            yield from (replace(s, cost=s.cost + costs.AS_WRITTEN) for s in written)
         yield from made.states(ranks)
 
 
@@ -118,7 +108,7 @@ def _bare(each: Sequence[Sequence[Guess]]) -> Iterator[tuple[Guess, ...]]:
     if len(left_out) < MANY_OPTIONAL:
         return
     yield tuple(
-        several[0] if none is None else replace(none, cost=several[0].cost + BARE / len(left_out))
+        several[0] if none is None else replace(none, cost=several[0].cost + costs.BARE / len(left_out))
         for none, several in zip(nothing, each, strict=True)
     )
 
@@ -152,15 +142,16 @@ class _Made:
         for order, rank in enumerate(free if any(ranks[k] is None for k in tensors) else (2,)):
             filled = [rank if r is None else r for r in ranks]
             if self._is_named(filled):
-                yield Waiting(cost + RANK * order + NAMED, partial(self._named, filled))
+                yield Waiting(cost + costs.RANK * order + costs.NAMED, partial(self._named, filled))
             for place, how in enumerate(HYPOTHESES if len(tensors) > 1 else HYPOTHESES[:1]):
                 if how != "labels" or (marked and rank):
                     yield Waiting(
-                        cost + RANK * order + HYPOTHESIS * place, partial(self._shaped, filled, how)
+                        cost + costs.RANK * order + costs.HYPOTHESIS * place,
+                        partial(self._shaped, filled, how),
                     )
             for place, layer in enumerate(LAYERS if biased and len(tensors) > 2 and rank > 1 else ()):
                 made = partial(self._layer, ranks, rank, layer)
-                yield Waiting(cost + RANK * order + LAYER * (1 + place), made)
+                yield Waiting(cost + costs.RANK * order + costs.LAYER * (1 + place), made)
 
     def vectors_apart(self, ranks: Sequence[int | None]) -> Iterator[Waiting]:
         """The state in which vectors share no size with the tensors beside them, if all ranks are known."""
@@ -169,7 +160,7 @@ class _Made:
         if vectors and len(vectors) < len(tensors) and all(ranks[k] is not None for k in tensors):
             filled = [r or 0 for r in ranks]
             yield Waiting(
-                combined(self.combination) + APART, partial(self._shaped, filled, "leading", vectors)
+                combined(self.combination) + costs.APART, partial(self._shaped, filled, "leading", vectors)
             )
 
     def _layer(self, ranks: Sequence[int | None], free: int, kind: str) -> State:

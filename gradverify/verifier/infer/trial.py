@@ -115,7 +115,10 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
     if not connected:
         return forwards
     with _noting(caller.function) as shapes:
-        ran = _gone_back(forwards, connected, made.leaves)
+        backward, gradients = _backward(connected, made.leaves)
+    wrt = sum(leaf.numel() for several in made.leaves.values() for leaf in several)
+    jacobian = sum(o.numel() for o in connected) * wrt
+    ran = replace(forwards, backward=backward, jacobian=jacobian, gradients=gradients)
     given = zip(state.arguments, built.value, shapes, strict=False)
     summed = (a.name for a, v, s in given if s is not None and isinstance(v, Tensor) and s != v.shape)
     return replace(ran, summed=frozenset(() if caller.variadic else summed))
@@ -137,13 +140,6 @@ def _noting(function: type[Function] | None) -> Iterator[list[torch.Size | None]
 
     with nullcontext() if function is None else wrapped_backward(function, wrap):
         yield shapes
-
-
-def _gone_back(ran: Ran, outputs: Sequence[Tensor], leaves: Mapping[str, Sequence[Tensor]]) -> Ran:
-    """The same with what backward gave."""
-    jacobian = sum(o.numel() for o in outputs) * sum(leaf.numel() for s in leaves.values() for leaf in s)
-    backward, gradients = _backward(outputs, leaves)
-    return replace(ran, backward=backward, jacobian=jacobian, gradients=gradients)
 
 
 def works(caller: Caller, state: State) -> bool:
