@@ -70,6 +70,7 @@ from gradverify.verifier.doubt.neighbours import (
     wrong_inputs,
 )
 from gradverify.verifier.doubt.other_sizes import (
+    PAIR,
     at_equal_sizes,
     at_even_sizes,
     at_other_shapes,
@@ -276,9 +277,9 @@ def _other_shapes(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _unread(near: Neighbours, finding: Finding) -> Finding | None:
-    """Where the derivative is zero wherever backward is wrong, forward may read only two of a last size."""
+    """Where backward is wrong beyond the first two entries alone, forward may read no others."""
     worst = finding.entries.worst if finding.entries is not None and finding.code in OF_A_SLOPE else ()
-    unread = bool(worst) and all(e.expected == 0 for e in worst)
+    unread = bool(worst) and all(e.expected == 0 and e.input and e.input[-1] >= PAIR for e in worst)
     pairs = unread and near.once(at_pairs, finding.input)
     return _shapes_of(finding, [finding.input or ""] if pairs else ())
 

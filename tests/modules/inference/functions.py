@@ -192,6 +192,14 @@ class Modulus(Function):
         return x / out.unsqueeze(-1) * g.unsqueeze(-1)
 
 
+class ModulusTwice(Modulus):
+    """Wrong: of pairs as well."""
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * Modulus.backward(ctx, g)
+
+
 class LogDeterminant(Function):
     """Right: of symmetric positive matrices. Cholesky reads one half of whatever it gets."""
 
