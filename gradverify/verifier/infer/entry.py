@@ -160,7 +160,7 @@ MORE_NAMES = 50
 INVENTED = frozenset({Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.OBJECT, Kind.SIZE, Kind.LIST})
 """Kinds that are made up whatever the source says; of the last ones it may say what they are."""
 
-MAY_BE_FOUND = frozenset({Kind.LIST, Kind.OBJECT, Kind.CALLABLE, Kind.SIZE})
+MAY_BE_FOUND = frozenset({Kind.LIST, Kind.CALLABLE, Kind.SIZE})
 
 
 def entry_of(target: Target, module: ModuleType | None, known: Known, found: Solution) -> Deduced:
