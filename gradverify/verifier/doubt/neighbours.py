@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -43,12 +44,17 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.compare import Comparison
-from gradverify.verifier.numerics.probes import random_signs
-from gradverify.verifier.numerics.proof import Certificate
+from gradverify.verifier.numerics.directional_derivative import is_far_off
+from gradverify.verifier.numerics.probes import random_signs, tangent_of
+from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
+from gradverify.verifier.numerics.proof import Certificate, certify, damping_of
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 
 _Answer = TypeVar("_Answer")
+
+Projection = Callable[[Tensor, Tensor], Tensor]
+"""(direction, or differences of one row, shaped like an input; the input) -> their part along a manifold."""
 
 LARGEST_JACOBIAN = 200_000
 """Entries of a Jacobian that is built to see whether anything in it is wrong; of a larger one, some rows
@@ -127,8 +133,30 @@ def mismatched(sample: Sample, name: str | None = None, *, second_order: bool = 
 
     None where forward or backward refuses the inputs.
     """
+    problem = second_order_problem(sample) if second_order else sample.problem
+    if is_far_off_along(sample, problem, [name] if name in problem.input_names else problem.input_names):
+        return True
     wrong = wrong_inputs(sample, second_order=second_order)
     return wrong if wrong is None else bool(wrong if name is None else name in wrong)
+
+
+def is_far_off_along(
+    sample: Sample,
+    problem: CallProblem | VjpProblem,
+    names: Collection[str],
+    projections: Mapping[str, Projection] = MappingProxyType({}),
+) -> bool:
+    """Whether backward is far off where some inputs move, at random or along a manifold, and no others."""
+    pairs = [*zip(problem.input_names, problem.primals, strict=True)]
+    if sample.is_native or any(n in projections and p.is_complex() for n, p in pairs):
+        return False
+    inputs = Layout.of(problem.primals)
+    tangent = inputs.unflatten(tangent_of(inputs.flatten(problem.primals), inputs, sample.key))
+    moves: list[Tensor | None] = []
+    for (name, primal), direction in zip(pairs, tangent, strict=True):
+        moved = projections[name](direction, primal) if name in projections else direction
+        moves.append(moved if name in names else None)
+    return is_far_off(problem, inputs.flatten(moves), sample.key)
 
 
 def wrong_inputs(sample: Sample, *, second_order: bool = False) -> frozenset[str] | None:
@@ -137,6 +165,10 @@ def wrong_inputs(sample: Sample, *, second_order: bool = False) -> frozenset[str
     None where forward or backward refuses the inputs.
     """
     problem = second_order_problem(sample) if second_order else sample.problem
+    if isinstance(problem, CallProblem) and not sample.judged and not sample.is_native:
+        rtol, damping = sample.subject.settings.rtol, damping_of(problem)
+        if certify(problem, rtol=rtol, key=sample.key, damping=damping) is not None:
+            return ignoring_grad_output(problem)
     judged = judged_jacobians(sample, problem, largest=LARGEST_JACOBIAN)
     if isinstance(judged, Certificate):
         return frozenset()
@@ -340,8 +372,9 @@ def _is_as_steep(base: _Measured, after: _Measured) -> Tensor:
 
 def compared(sample: Sample) -> Comparison | None:
     """Both Jacobians of a sample; None where nothing could be measured."""
-    judged = sample.judged.get(1) or judge(sample.problem, Tolerance(sample.subject.settings.rtol))
-    return judged.comparison if isinstance(judged, Judged) else None
+    judged = judged_jacobians(sample, sample.problem)
+    whole = isinstance(judged, Judged) and judged.inputs.size == sample.inputs.size
+    return judged.comparison if isinstance(judged, Judged) and whole else None
 
 
 def _compared_aside(sample: Sample, number: int) -> Comparison | None:

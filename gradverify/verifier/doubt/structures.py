@@ -19,9 +19,17 @@ from gradverify.model import Point
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.structured_grad_outputs import wrong_with_structure
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.neighbours import compared, is_square, one_like
+from gradverify.verifier.doubt.neighbours import (
+    Projection,
+    compared,
+    is_far_off_along,
+    is_square,
+    one_like,
+)
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.problem import CallProblem, Layout
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 
@@ -30,9 +38,6 @@ SMALL = 0.1
 
 Move = Callable[[Tensor], Tensor]
 """An input to the nearest one on a manifold."""
-
-Projection = Callable[[Tensor, Tensor], Tensor]
-"""(differences of one row shaped like the input, the input) -> their part along the manifold."""
 
 TAKES_BACK = 1e-2
 """Relative change of the outputs below which forward projects its inputs onto the manifold: the epsilon
@@ -219,20 +224,29 @@ def _mismatch_along(
         for a in sample.arguments
     )
     problem = replace(sample.problem, arguments=arguments)
-    judged = judge(problem, Tolerance(sample.subject.settings.rtol))
-    if not isinstance(judged, Judged):
-        return True  # forward or backward refuses such inputs: it is not meant for them
-    if ignoring_grad_output(problem):
+    if is_far_off_along(sample, problem, problem.input_names, dict.fromkeys(names, kind.along)):
         return True
-    comparison = judged.comparison
+    judged = judge(problem, Tolerance(sample.subject.settings.rtol))
     values = problem.evaluate(problem.primals)
-    if isinstance(values, Raised) or not all(bool(v.isfinite().all()) for v in values.value):
+    if not isinstance(judged, Judged) or isinstance(values, Raised):
+        return True  # forward or backward refuses such inputs: it is not meant for them
+    if not all(bool(v.isfinite().all()) for v in values.value) or ignoring_grad_output(problem):
         return True  # it is not meant for such inputs either
+    return _differs_along(problem, judged.comparison, dict.fromkeys(names, kind.along), shares)
+
+
+def _differs_along(
+    problem: CallProblem,
+    comparison: Comparison,
+    projections: Mapping[str, Projection],
+    shares: Mapping[str, float],
+) -> bool:
+    """Whether both Jacobians differ along the manifolds of some inputs, or a mistake would hide."""
     nonfinite = comparison.nonfinite.any()
     # All of a row with a wrong entry: what a projection sets against that entry may be too small to be wrong.
     wrong = comparison.wrong.any(dim=1, keepdim=True)
     difference = torch.where(wrong, comparison.analytical - comparison.numerical, 0.0)
-    pairs = zip(sample.inputs.blocks, problem.primals, strict=True)
+    pairs = zip(Layout.of(problem.primals).blocks, problem.primals, strict=True)
     for name, (block, primal) in zip(problem.input_names, pairs, strict=True):
         columns = slice(block.start, block.stop)
         point = torch.view_as_real(primal) if primal.is_complex() else primal
@@ -244,7 +258,7 @@ def _mismatch_along(
             return True
         for row in difference[:, columns]:
             shaped = row.reshape(block.shape)
-            along = kind.along(shaped, point.cpu()) if name in names else shaped
+            along = projections[name](shaped, point.cpu()) if name in projections else shaped
             if along.numel() and (along.abs() > allowed + 1e-9 * row.abs().max()).any():
                 return True
     return bool(nonfinite)

@@ -1,7 +1,7 @@
 """Derivatives of forward along a direction in which many inputs move, by six points each.
 
-They say whether f has a derivative at all (`slopes_along`), and whether a measured Jacobian is complete
-(`agreement`).
+They say whether f has a derivative at all (`slopes_along`), whether a measured Jacobian is complete
+(`agreement`), and whether backward is so far off that no Jacobian is needed to see it (`is_far_off`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gradverify.verifier.numerics.jacobian import (
     NumericalJacobian,
     converged,
 )
-from gradverify.verifier.numerics.probes import tangent_of
+from gradverify.verifier.numerics.probes import random_signs, tangent_of
 from gradverify.verifier.numerics.problem import Layout, Problem
 from gradverify.verifier.numerics.sampling import OFFSETS, Sampler, Samples, noise_floor, scales_of, six_point
 from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY, is_known
@@ -36,6 +36,15 @@ DIRECTIONS = 2
 
 KEYS = (5, 6)
 """Probe keys of the directions a Jacobian is held against: none that a proof or groups of columns use."""
+
+FAR_OFF = 1e-3
+"""Share of the derivative along a direction by which a backward that is far off differs from it."""
+
+FAR_OFF_SHARES = (2.0**-3, 2.0**-6)
+"""Steps at which it must be as far off, in shares of the longest one: 2e-3 and 2e-4 of each entry's size."""
+
+UNSURE = 0.1
+"""Share of that difference that the error of the derivative, a kink and a second step may amount to."""
 
 LINEAR = 1e-3
 """Share of |J|·|v| by which the slope along v may differ from J·v: truncation is far below it, what a
@@ -59,6 +68,43 @@ def slope_along(problem: Problem, u: Sequence[Tensor | None], direction: Tensor,
 
     `direction` has N entries and is not zero. Outputs without a grad_output do not count.
     """
+    found = _sampled_along(problem, u, direction, share)
+    if found is None:
+        return Slope(0.0, torch.inf)
+    samples, noise = found
+    return Slope(samples.derivative.item(), samples.error(noise).item())
+
+
+def is_far_off(problem: Problem, direction: Tensor, key: int) -> bool:
+    """Whether backward is off along a direction (N entries) by far more than anything but a mistake explains.
+
+    One backward and 14 forwards, where a Jacobian takes hundreds. False says nothing: what is wrong in few
+    entries is diluted, and at a kink, or where forward is noisy, two steps do not tell.
+    """
+    u = problem.outputs.unflatten(random_signs(problem.outputs.size, key))
+    pulled = problem.pull_back(problem.primals, u) if direction.any() else None
+    if pulled is None or isinstance(pulled, Raised):
+        return False
+    terms = Layout.of(problem.primals).flatten(pulled.value) * direction
+    claimed, offs = terms.sum().item(), []
+    for share in FAR_OFF_SHARES:
+        found = _sampled_along(problem, u, direction, share)
+        if found is None:
+            return False
+        samples, noise = found
+        off = claimed - samples.derivative.item()
+        unsure = max(samples.error(noise).item(), samples.half_jump.item())
+        size = max(terms.abs().sum().item(), abs(samples.derivative.item()))
+        if not (abs(off) > FAR_OFF * size and unsure < UNSURE * abs(off)):
+            return False  # also where a term is not finite
+        offs.append(off)
+    return abs(offs[0] - offs[1]) <= UNSURE * abs(offs[0])
+
+
+def _sampled_along(
+    problem: Problem, u: Sequence[Tensor | None], direction: Tensor, share: float
+) -> tuple[Samples, Tensor] | None:
+    """Six points of t -> u·f(x + t d), and the rounding of that; None where forward raises."""
     inputs = Layout.of(problem.primals)
     x, weights = inputs.flatten(problem.primals), problem.outputs.flatten(u)
     step = share * LONGEST_STEP / (direction / scales_of(x, inputs)).abs().max().item()
@@ -66,12 +112,11 @@ def slope_along(problem: Problem, u: Sequence[Tensor | None], direction: Tensor,
     for offset in (0, *OFFSETS):
         result = problem.evaluate_fresh(inputs.unflatten(x + offset * step * direction))
         if isinstance(result, Raised):
-            return Slope(0.0, torch.inf)
+            return None
         terms[offset] = weights * problem.outputs.flatten(result.value)
     size = torch.stack([t.abs().sum() for t in terms.values()]).max()
     values = {k: t.sum()[None] for k, t in terms.items()}
-    samples = six_point(values, values[0], torch.tensor([step], dtype=torch.float64))
-    return Slope(samples.derivative.item(), samples.error(EPSILON * size).item())
+    return six_point(values, values[0], torch.tensor([step], dtype=torch.float64)), EPSILON * size
 
 
 @dataclass(frozen=True)
