@@ -70,10 +70,17 @@ def _line_of_class(defined: type) -> int:
 
 
 def _span_of_class(defined: type) -> tuple[str, tuple[int, int] | None]:
-    """File, first and last line; of several with one name, of that which holds its own methods."""
+    """File, first and last line; of several with one name, of that which holds its own methods.
+
+    Raises `OSError` for a class that no statement of its file defines.
+    """
     module = sys.modules.get(defined.__module__)
     file = inspect.getsourcefile(module or defined) or ""
-    spans = _classes_of("".join(linecache.getlines(file))).get(defined.__qualname__, ())
+    text = "".join(linecache.getlines(file))
+    spans = _classes_of(text).get(defined.__qualname__, ())
+    if text and not spans:
+        # As inspect says, which parses the whole file again to find that out.
+        raise OSError(f"no class statement of {defined.__qualname__}")
     own = {code.co_firstlineno for code in _codes_of(defined) if code.co_filename == file}
     holding = [span for span in spans if any(span[0] <= line <= span[1] for line in own)]
     return file, next(iter((*holding, *spans[-1:])), None)
