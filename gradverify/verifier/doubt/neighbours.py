@@ -147,13 +147,12 @@ def is_far_off_along(
     projections: Mapping[str, Projection] = MappingProxyType({}),
 ) -> bool:
     """Whether backward is far off where some inputs move, at random or along a manifold, and no others."""
-    pairs = [*zip(problem.input_names, problem.primals, strict=True)]
-    if sample.is_native or any(n in projections and p.is_complex() for n, p in pairs):
+    if sample.is_native:
         return False
     inputs = Layout.of(problem.primals)
     tangent = inputs.unflatten(tangent_of(inputs.flatten(problem.primals), inputs, sample.key))
     moves: list[Tensor | None] = []
-    for (name, primal), direction in zip(pairs, tangent, strict=True):
+    for name, primal, direction in zip(problem.input_names, problem.primals, tangent, strict=True):
         moved = projections[name](direction, primal) if name in projections else direction
         moves.append(moved if name in names else None)
     return is_far_off(problem, inputs.flatten(moves), sample.key)

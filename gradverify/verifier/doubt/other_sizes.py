@@ -215,11 +215,12 @@ def at_structured_shapes(sample: Sample) -> str:
     """What was guessed, in words, where backward is right for structured matrices of other shapes alone.
 
     Of square ones where they need not be square, or beside a single column where rows of them were guessed.
+    What is right there without any structure tells nothing of one.
     """
     if sample.inputs.size * sample.problem.outputs.size > MOST_ENTRIES or sample.case.hook:
         return ""
     for shapes, other in islice(_taken(sample, (*_agreeing(sample), *_columns(sample))), MOST_FEWER):
-        if any(map(is_square, other.problem.primals)):
+        if any(map(is_square, other.problem.primals)) and mismatched(other) is not False:
             structure = right_along(other) or right_at_definite(other)
             if structure:
                 names = " and ".join(f"`{name}`" for name in shapes)

@@ -88,7 +88,8 @@ def _structures(sample: Sample) -> Iterator[str]:
 def _along(sample: Sample, kind: _Manifold, only: Collection[str] | None = None) -> str:
     """The structure, if the mismatch is not there along it, of the one input that needs it, or of all."""
     pairs = zip(sample.problem.input_names, sample.problem.primals, strict=True)
-    names = [n for n, p in pairs if p.dim() and (not kind.of_squares or is_square(p))]
+    real = [(n, p) for n, p in pairs if p.dim() and not p.is_complex()]
+    names = [n for n, p in real if not kind.of_squares or is_square(p)]
     names = [n for n in names if only is None or n in only]
     shares = _shares(sample)
     if _mismatch_along(sample, kind, names, shares):
@@ -118,8 +119,6 @@ def right_at_definite(sample: Sample) -> str:
     An iteration that solves with such a matrix alone overflows, or divides by zero, at any other one; a
     series, or a fixed number of rounds, has converged near the identity.
     """
-    if not any(is_square(p) and not p.is_complex() for p in sample.problem.primals):
-        return ""
     return _along(sample, _DEFINITE) or _along(sample, _NEAR_IDENTITY)
 
 
@@ -249,7 +248,6 @@ def _differs_along(
     pairs = zip(Layout.of(problem.primals).blocks, problem.primals, strict=True)
     for name, (block, primal) in zip(problem.input_names, pairs, strict=True):
         columns = slice(block.start, block.stop)
-        point = torch.view_as_real(primal) if primal.is_complex() else primal
         allowed = (
             comparison.bound[:, columns].nan_to_num(0.0, 0.0, 0.0).amax() if block.stop > block.start else 0.0
         )
@@ -258,7 +256,7 @@ def _differs_along(
             return True
         for row in difference[:, columns]:
             shaped = row.reshape(block.shape)
-            along = projections[name](shaped, point.cpu()) if name in projections else shaped
+            along = projections[name](shaped, primal.cpu()) if name in projections else shaped
             if along.numel() and (along.abs() > allowed + 1e-9 * row.abs().max()).any():
                 return True
     return bool(nonfinite)

@@ -322,8 +322,9 @@ class Spread:
     """How far random errors move a result."""
 
     values: Tensor
-    """The largest distance from the result without them, entry by entry, or that between two runs if it is
-    less: what all runs agree on, and the result without errors does not give, is no rounding but state."""
+    """The largest distance from the result without them, entry by entry; where the runs are all but alike,
+    that between two of them: what all agree on, and the result without errors does not give, is no rounding
+    but state."""
     seen: bool
     """Every operation is torch's own, so that errors could be put into each."""
 
@@ -476,7 +477,9 @@ def _spread_of(run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | Non
             break
     runs = torch.stack(results)
     between = (runs.amax(dim=0) - runs.amin(dim=0)).abs().nan_to_num(torch.inf, torch.inf)
-    return Spread(torch.minimum(values, between) if len(results) > 1 else values, seen)
+    return Spread(
+        torch.where(HOPELESS * between < values, between, values) if len(results) > 1 else values, seen
+    )
 
 
 def _is_worth_a_run(asked: Tensor, moved: Tensor) -> bool:
