@@ -29,6 +29,7 @@ from gradverify.verifier.checks.first_order import (
 )
 from gradverify.verifier.checks.float32_inside import single_precision_outputs
 from gradverify.verifier.checks.precision.alone import judged_alone
+from gradverify.verifier.checks.precision.kinks import half_the_digits, with_backward_of
 from gradverify.verifier.checks.precision.truth import exact_problem
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.subject import NoSample, Sample, first_line
@@ -149,7 +150,21 @@ def _natively(sample: Sample) -> AtUndeclared:
     found = tuple(f for f in certain if f.severity is Severity.ERROR)
     if any(f.code == LOST and f.input is not None for f in judged.findings) and not found:
         found = tuple(_lost_natively(sample))
+    if (sample.point, sample.draw) == (Point.SPECIAL, EQUAL_INPUTS):
+        wrong = None if found else _wrong_sum_natively(sample)
+        found = found if wrong is None else (wrong,)
     return AtUndeclared(CheckResult(found, outcome_of(found)), judged=bool(judged.swept.native))
+
+
+def _wrong_sum_natively(sample: Sample) -> Finding | None:
+    """What native gradients of equal entries of several inputs add up to, by the slopes of the composite."""
+    exact = exact_problem(sample)
+    lent = None if exact is None else with_backward_of(sample.problem, exact)
+    if lent is None or sample.inputs.size * lent.outputs.size > LARGEST_JACOBIAN:
+        return None
+    moved = between_inputs(replace(sample, problem=lent, arguments=lent.arguments))
+    rtol = half_the_digits(sample.problem)
+    return None if moved is None or adds_up(moved, rtol) else wrong_sum(moved, rtol, _confirmed)
 
 
 def _lost_natively(sample: Sample) -> list[Finding]:

@@ -23,6 +23,17 @@ RIGHT = (
     "RootOfDistance",
 )
 
+RIGHT_IN_SINGLE = (
+    "MaximumInSingle",
+    "MinimumInSingle",
+    "DistanceInSingle",
+    "HingesInSingle",
+    "ScaledMaximumInSingle",
+    "LargestInSingle",
+    "ClampInSingle",
+    "MaximumKernel",
+)
+
 WRONG = (
     "MaximumTwice",
     "MaximumLost",
@@ -33,6 +44,11 @@ WRONG = (
     "ClampTwice",
     "LargestOfBothTwice",
     "InOrderTwice",
+    "MaximumTwiceInSingle",
+    "MaximumTwiceInSingleAtOne",
+    "MinimumLostInSingle",
+    "ScaledMaximumTwiceInSingle",
+    "MaximumTwiceKernel",
 )
 
 EXPECTED = {
@@ -40,6 +56,12 @@ EXPECTED = {
     **{
         ("wrong", name, "with spec"): {"status": "failed", "errors": {"GV101"}, "names": {"which are equal"}}
         for name in WRONG
+    },
+    **{("right", name, "with spec"): {"status": "passed", "notes": {"GV104"}} for name in RIGHT_IN_SINGLE},
+    ("wrong", "DistanceBeyondInSingle", "with spec"): {
+        "status": "failed",
+        "errors": {"GV101"},
+        "may": {"GV601"},
     },
     ("wrong", "DistanceBeyond", "with spec"): {"status": "failed", "errors": {"GV101"}},
     ("bare", "Larger", "without spec"): {"status": "passed"},

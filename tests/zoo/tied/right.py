@@ -260,3 +260,88 @@ class RootOfDistance(Function):
         d = x - y
         s = d.sign() / (2 * d.abs().sqrt().clamp_min(1e-30))
         return g * s, -g * s
+
+
+def in_single(forward):
+    """The same map, which computes in float32 whatever it is given."""
+    return lambda x, y: forward(x.float(), y.float()).to(x.dtype)
+
+
+class MaximumInSingle(of_two(in_single(torch.maximum), lambda x, y: x >= y, lambda x, y: x < y)):
+    """All of it to the first, where torch's own gradient is half to each."""
+
+
+class MinimumInSingle(of_two(in_single(torch.minimum), lambda x, y: x < y, lambda x, y: x >= y)):
+    """All of it to the second, which is broadcast."""
+
+
+class DistanceInSingle(
+    of_two(
+        in_single(lambda x, y: (x - y).abs()),
+        lambda x, y: torch.where(x >= y, 1.0, -1.0),
+        lambda x, y: torch.where(x >= y, -1.0, 1.0),
+    )
+):
+    """The slopes of one side, where torch's own gradient is zero."""
+
+
+class HingesInSingle(
+    of_two(in_single(lambda x, y: x.relu() - y.relu()), lambda x, y: x > 0, lambda x, y: -1.0 * (y >= 0))
+):
+    """A kink in each input alone."""
+
+
+class ScaledMaximumInSingle(
+    of_two(
+        in_single(lambda x, y: (0.3 * torch.maximum(x, y)).exp()),
+        lambda x, y: 0.3 * (0.3 * torch.maximum(x, y)).exp() * (x >= y),
+        lambda x, y: 0.3 * (0.3 * torch.maximum(x, y)).exp() * (x < y),
+    )
+):
+    """With rounding in what it returns."""
+
+
+class LargestInSingle(Function):
+    """The largest one of three: the gradient goes to where it was found first."""
+
+    @staticmethod
+    def forward(ctx, x, y, z):
+        ctx.save_for_backward(torch.stack([x, y, z]).argmax(0))
+        return torch.maximum(torch.maximum(x.float(), y.float()), z.float()).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        (first,) = ctx.saved_tensors
+        return g * (first == 0), g * (first == 1), g * (first == 2)
+
+
+class ClampInSingle(Function):
+    """Between bounds that are tensors, one after the other."""
+
+    @staticmethod
+    def forward(ctx, x, low, high):
+        ctx.save_for_backward(x, low, high)
+        return torch.minimum(torch.maximum(x.float(), low.float()), high.float()).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, low, high = ctx.saved_tensors
+        above = torch.maximum(x, low)
+        kept = g * (above <= high)
+        return kept * (x > low), kept * (x <= low), g * (above > high)
+
+
+class MaximumKernel(Function):
+    """A kernel without a float64 path, beside a reference."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        if x.dtype is torch.float64:
+            raise TypeError("float32 and shorter alone")
+        ctx.save_for_backward(x, y)
+        return torch.maximum(x, y)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * (x >= y), g * (x < y)

@@ -106,3 +106,56 @@ class InOrderTwice(Function):
     def backward(ctx, a, b):
         x, y = ctx.saved_tensors
         return a * (x <= y) + b * (x >= y), a * (y <= x) + b * (y >= x)
+
+
+def in_single(forward):
+    """The same map, which computes in float32 whatever it is given."""
+    return lambda x, y: forward(x.float(), y.float()).to(x.dtype)
+
+
+class MaximumTwiceInSingle(of_two(in_single(torch.maximum), lambda x, y: x >= y, lambda x, y: y >= x)):
+    """Both get all of it."""
+
+
+class MaximumTwiceInSingleAtOne(MaximumTwiceInSingle):
+    """The same, where equal entries are declared at another value."""
+
+
+class MinimumLostInSingle(of_two(in_single(torch.minimum), lambda x, y: x < y, lambda x, y: y < x)):
+    """Neither gets any; the second is broadcast."""
+
+
+class ScaledMaximumTwiceInSingle(
+    of_two(
+        in_single(lambda x, y: (0.3 * torch.maximum(x, y)).exp()),
+        lambda x, y: 0.3 * (0.3 * torch.maximum(x, y)).exp() * (x >= y),
+        lambda x, y: 0.3 * (0.3 * torch.maximum(x, y)).exp() * (x <= y),
+    )
+):
+    """With rounding in what it returns."""
+
+
+class DistanceBeyondInSingle(
+    of_two(
+        in_single(lambda x, y: (x - y).abs()),
+        lambda x, y: (x - y).sign() + 3.0 * (x == y),
+        lambda x, y: (y - x).sign() - 3.0 * (x == y),
+    )
+):
+    """They add up to zero, as they should, and each is beyond the slopes on both sides."""
+
+
+class MaximumTwiceKernel(Function):
+    """A kernel without a float64 path, beside a reference."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        if x.dtype is torch.float64:
+            raise TypeError("float32 and shorter alone")
+        ctx.save_for_backward(x, y)
+        return torch.maximum(x, y)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * (x >= y), g * (x <= y)

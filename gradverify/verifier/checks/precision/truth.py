@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from gradverify.model import Case, Effort, Point, tensors_of
+from gradverify.model import Case, Closeness, Effort, Point, tensors_of
 from gradverify.verifier import guard
 from gradverify.verifier.checks.composite import (
     Composite,
@@ -23,6 +23,7 @@ from gradverify.verifier.checks.composite import (
     recorded_forward,
 )
 from gradverify.verifier.checks.precision.judging import OWN_FLOAT32, Judgement, Truth, Where, judge_call
+from gradverify.verifier.checks.precision.kinks import accepted_rows, half_the_digits
 from gradverify.verifier.checks.precision.native import (
     Arithmetic,
     NativeCall,
@@ -162,6 +163,24 @@ class FromNative:
             return "it has no float64 path, and its forward is not made of torch operations alone"
         source = Source(self.name, other, call.exact_cotangents, seed, plain=True)
         return Truth(values, (Scatter(source),))
+
+    def at_kinks(self, call: NativeCall, truth: Truth, seed: int) -> Truth | None:
+        """The truth with gradients that the composite's slopes allow; None where those are torch's."""
+        composite, outputs = self.composite(call), len(call.problem.output_positions)
+        size = Layout.of(call.exact.primals).size
+        if composite is None or call.problem.outputs.size > MOST_ROWS or size > MOST_COLUMNS:
+            return None
+        exact = replace(composite.problem, arguments=call.exact.arguments)
+        theirs = analytical_jacobian(exact)
+        if isinstance(theirs, Raised):
+            return None
+        changed = accepted_rows(call.problem, exact, theirs.value, seed) - theirs.value
+        if not changed.any():
+            return None
+        cotangent = call.problem.outputs.flatten(call.cotangents)
+        more = map(as_real, Layout.of(call.exact.primals).unflatten(cotangent @ changed))
+        gradients = (g + m for g, m in zip(truth.values[outputs:], more, strict=True))
+        return replace(truth, values=(*truth.values[:outputs], *gradients))
 
     def alone(self) -> Strategy:
         """The composite, which was seen to follow forward at typical values."""
@@ -378,8 +397,13 @@ class Place:
         return self.judge(call, truth)
 
     def judge(self, call: NativeCall, truth: Truth) -> list[Judgement]:
-        """Every value of a call with these inputs."""
-        return judge_call(call, truth, reach=largest_declared(self.sample.case), briefly=self.briefly)
+        """Every value of a call with these inputs; what torch derives of a composite is no truth at kinks."""
+        reach = largest_declared(self.sample.case)
+        found = judge_call(call, truth, reach=reach, briefly=self.briefly)
+        if not isinstance(self.truth, FromNative) or not any(map(_is_wrong_gradient, found)):
+            return found
+        at_kinks = self.truth.at_kinks(call, truth, self.seed)
+        return found if at_kinks is None else judge_call(call, at_kinks, reach=reach, briefly=self.briefly)
 
     def elsewhere(self) -> Place:
         """The same at other values, as far as others are known to be valid, and for other grad_outputs."""
@@ -415,6 +439,10 @@ def places_of(typical: Place, *, in_full: bool) -> Iterator[Place]:
         yield from (replace(typical, values=values, declared=False) for values in EXTREMES)
 
 
+def _is_wrong_gradient(judgement: Judgement) -> bool:
+    return judgement.value.output is None and judgement.closeness is Closeness.WRONG
+
+
 def _ties(call: NativeCall, arguments: Sequence[Argument], distinct: frozenset[str]) -> bool:
     """Whether rounding has made equal what the spec says is distinct."""
     return any(
@@ -427,6 +455,9 @@ def _ties(call: NativeCall, arguments: Sequence[Argument], distinct: frozenset[s
 MOST_ROWS = 256
 """Rows that are worth as many backwards of a kernel, to say where its gradient is wrong."""
 
+MOST_COLUMNS = 4_096
+"""Entries of the inputs whose slopes are worth measuring, to say whether a gradient is wrong at a kink."""
+
 ROUNDINGS = 16.0
 """Units of rounding of the largest entry of a block by which backward's entries may be off."""
 
@@ -438,7 +469,13 @@ def native_jacobians(sample: Sample) -> Judged | NotJudged | Raised:
     exact = exact_problem(sample)
     if exact is None:
         return NotJudged("there is no float64 path and no composite")
-    return jacobians_beside(sample.problem, exact)
+    judged = jacobians_beside(sample.problem, exact)
+    if not isinstance(judged, Judged) or not judged.comparison.wrong.any():
+        return judged
+    accepted = accepted_rows(sample.problem, exact, judged.measured.value, sample.case.seed)
+    return _judged_beside(
+        judged.comparison.analytical, accepted, judged.measured.centre, exact, sample.problem
+    )
 
 
 def exact_problem(sample: Sample) -> CallProblem | None:
@@ -459,10 +496,13 @@ def jacobians_beside(native: Problem, exact: Problem) -> Judged | NotJudged | Ra
     values = exact.evaluate(exact.primals)
     if isinstance(theirs, Raised) or isinstance(values, Raised) or mine.value.shape != theirs.value.shape:
         return NotJudged("the composite could not be differentiated")
+    return _judged_beside(mine.value, theirs.value, exact.outputs.flatten(values.value), exact, native)
+
+
+def _judged_beside(mine: Tensor, theirs: Tensor, centre: Tensor, exact: Problem, native: Problem) -> Judged:
     inputs, outputs = Layout.of(native.primals), native.outputs
-    measured = _as_measured(theirs.value, exact.outputs.flatten(values.value), exact, native)
-    half_the_digits = float(outputs.rounding.max()) ** 0.5
-    comparison = compare(mine.value, measured, inputs, outputs, Tolerance(half_the_digits))
+    measured = _as_measured(theirs, centre, exact, native)
+    comparison = compare(mine, measured, inputs, outputs, Tolerance(half_the_digits(native)))
     return Judged(comparison, measured, inputs, outputs)
 
 
