@@ -273,10 +273,10 @@ def may_be_equal(drawn: Sequence[TensorInput]) -> tuple[TensorInput, ...]:
 
 
 def _is_one_of_many(spec: TensorInput) -> bool:
-    """Whether it is differentiated, of real numbers, and its values are nothing but drawn."""
+    """Whether it is differentiated, and its values are nothing but drawn."""
     given = spec.value is not None or spec.make or spec.structure or spec.layout or spec.placement
-    real = spec.dtype == "float64" and spec.requires_grad is not False and not spec.mutated
-    return real and not given and not spec.distinct and _count(spec) > 0
+    moves = is_floating(spec) and spec.requires_grad is not False and not spec.mutated
+    return moves and not given and not spec.distinct and _count(spec) > 0
 
 
 def _broadcast(a: Sequence[int], b: Sequence[int]) -> bool:

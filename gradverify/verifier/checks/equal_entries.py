@@ -27,7 +27,9 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import substitute
 from gradverify.verifier.numerics.compare import Comparison
+from gradverify.verifier.numerics.native_rounding import as_real
 from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.problem import Block
 from gradverify.verifier.numerics.proof import certify
 from gradverify.verifier.numerics.sampling import typical_values
 from gradverify.verifier.numerics.tolerance import EPSILON, Tolerance
@@ -147,14 +149,14 @@ def _by_value(sample: Sample) -> Iterator[tuple[str, dict[float, list[int]]]]:
             continue
         start, found = next(blocks).start, dict[float, list[int]]()
         if _moves_freely(argument):
-            for place, value in enumerate(argument.value.reshape(-1).tolist()):
+            for place, value in enumerate(as_real(argument.value).reshape(-1).tolist()):
                 found.setdefault(value, []).append(start + place)
         yield argument.name, found
 
 
 def _moves_freely(argument: Argument) -> bool:
     plain = argument.step is None and argument.held is None
-    return argument.differentiable and plain and argument.value.dtype is torch.float64
+    return argument.differentiable and plain and argument.value.dtype in {torch.float64, torch.complex128}
 
 
 def _together(sample: Sample, equal: Sequence[Columns], away: float = 0.0) -> Together:
@@ -179,7 +181,7 @@ def _together(sample: Sample, equal: Sequence[Columns], away: float = 0.0) -> To
     def function(vector: Tensor, *others: Tensor) -> Any:  # noqa: ANN401 - what user code returns
         rest = iter(others)
         primals = [
-            vector[place_of[b.start : b.stop].to(device)].reshape(b.shape) if _moves_freely(a) else next(rest)
+            _shaped(vector[place_of[b.start : b.stop].to(device)], b) if _moves_freely(a) else next(rest)
             for a, b in pairs
         ]
         return problem.function(*substitute(problem.arguments, primals))
@@ -190,6 +192,11 @@ def _together(sample: Sample, equal: Sequence[Columns], away: float = 0.0) -> To
     arguments = (Argument("", values.to(device), differentiable=True), *others)
     problem_together = replace(problem, function=function, arguments=arguments)
     return Together(sample, replace(sample, problem=problem_together, arguments=arguments), x, tuple(equal))
+
+
+def _shaped(entries: Tensor, block: Block) -> Tensor:
+    shaped = entries.reshape(block.shape)
+    return torch.view_as_complex(shaped) if block.is_complex else shaped
 
 
 def _continuous(moved: Together, centre: Tensor) -> Tensor:

@@ -23,7 +23,8 @@ def with_equal_values(
     """New values, by name, of the inputs after the first, which broadcast with it.
 
     Each entry of the first is given to one entry of one of them, so that no three are equal: where two bounds
-    are, nothing lies between them, and which of them counts is another question.
+    are, nothing lies between them, and which of them counts is another question. Where one of them is
+    complex and the other is not, it is the real parts that are equal.
     """
     if not specs:
         return {}
@@ -36,7 +37,7 @@ def with_equal_values(
         for i, j in _places(first.shape, spec.shape, seed):
             is_its_turn = i % len(others) == number or len(x) < len(others)
             if is_its_turn and i not in met[0] and j not in met[1] and _is_valid(spec, x[i].item()):
-                y[j] = x[i]
+                y[j] = x[i] if y.is_complex() == x.is_complex() else _with_real_part(y[j], x[i])
                 met[0].add(i)
                 met[1].add(j)
         changed[spec.name] = y.reshape(spec.shape)
@@ -55,9 +56,15 @@ def _places(a: Sequence[int], b: Sequence[int], seed: int) -> list[tuple[int, in
     return list(zip(*flat, strict=True))
 
 
-def _is_valid(spec: TensorInput, value: float) -> bool:
+def _with_real_part(value: Tensor, of: Tensor) -> Tensor:
+    return torch.complex(of, value.imag) if value.is_complex() else of.real
+
+
+def _is_valid(spec: TensorInput, value: complex) -> bool:
+    """Whether a value, or each part of a complex one, may be one of this input."""
     low, high = DOMAINS[spec.domain]
     if spec.range is not None:
         low, high = max(low, spec.range[0]), min(high, spec.range[1])
-    avoided = any(abs(value - point) < KEEP_AWAY * MODERATE for point in spec.avoid)
-    return low < value < high and not avoided
+    parts = (value.real, value.imag) if spec.dtype == "complex128" and value.imag else (value.real,)
+    avoided = any(abs(part - point) < KEEP_AWAY * MODERATE for part in parts for point in spec.avoid)
+    return all(low < part < high for part in parts) and not avoided

@@ -21,6 +21,9 @@ RIGHT = (
     "DividedDifference",
     "DividedDifferenceWithLimit",
     "RootOfDistance",
+    "LargerRealPart",
+    "LargerModulus",
+    "LargerOfRealAndComplex",
 )
 
 RIGHT_IN_SINGLE = (
@@ -49,6 +52,10 @@ WRONG = (
     "MinimumLostInSingle",
     "ScaledMaximumTwiceInSingle",
     "MaximumTwiceKernel",
+    "LargerRealPartTwice",
+    "LargerModulusTwice",
+    "LargerOfRealAndComplexTwice",
+    "LargerOfComplexAndRealLost",
 )
 
 EXPECTED = {

@@ -345,3 +345,33 @@ class MaximumKernel(Function):
     def backward(ctx, g):
         x, y = ctx.saved_tensors
         return g * (x >= y), g * (x < y)
+
+
+class LargerRealPart(
+    of_two(
+        lambda x, y: torch.maximum(x.real, y.real),
+        lambda x, y: (x.real >= y.real) + 0j,
+        lambda x, y: (x.real < y.real) + 0j,
+    )
+):
+    """Of complex inputs."""
+
+
+class LargerModulus(
+    of_two(
+        lambda x, y: torch.maximum(x.abs(), y.abs()),
+        lambda x, y: (x.abs() >= y.abs()) * x.sgn(),
+        lambda x, y: (x.abs() < y.abs()) * y.sgn(),
+    )
+):
+    """Of complex inputs, where both parts count."""
+
+
+class LargerOfRealAndComplex(
+    of_two(
+        lambda x, y: torch.maximum(x.real, y),
+        lambda x, y: (x.real > y) + 0j,
+        lambda x, y: 1.0 * (x.real <= y),
+    )
+):
+    """Of a complex input the real part."""

@@ -159,3 +159,43 @@ class MaximumTwiceKernel(Function):
     def backward(ctx, g):
         x, y = ctx.saved_tensors
         return g * (x >= y), g * (x <= y)
+
+
+class LargerRealPartTwice(
+    of_two(
+        lambda x, y: torch.maximum(x.real, y.real),
+        lambda x, y: (x.real >= y.real) + 0j,
+        lambda x, y: (x.real <= y.real) + 0j,
+    )
+):
+    """Both get all of it."""
+
+
+class LargerModulusTwice(
+    of_two(
+        lambda x, y: torch.maximum(x.abs(), y.abs()),
+        lambda x, y: (x.abs() >= y.abs()) * x.sgn(),
+        lambda x, y: (x.abs() <= y.abs()) * y.sgn(),
+    )
+):
+    """Both get all of it."""
+
+
+class LargerOfRealAndComplexTwice(
+    of_two(
+        lambda x, y: torch.maximum(x.real, y),
+        lambda x, y: (x.real >= y) + 0j,
+        lambda x, y: 1.0 * (x.real <= y),
+    )
+):
+    """Both get all of it."""
+
+
+class LargerOfComplexAndRealLost(
+    of_two(
+        lambda x, y: torch.maximum(x, y.real),
+        lambda x, y: 1.0 * (x > y.real),
+        lambda x, y: (x < y.real) + 0j,
+    )
+):
+    """Neither gets any; the complex one is the second."""
