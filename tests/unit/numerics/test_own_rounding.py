@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.autograd import Function
 
+from gradverify.verifier.guard import Returned
 from gradverify.verifier.numerics import round_off
 from gradverify.verifier.numerics.large import judge_any_size
 from gradverify.verifier.numerics.tolerance import Tolerance, distance
@@ -289,3 +290,19 @@ def test_no_error_is_seen_below_a_rounding_of_what_is_there(maps, seed, seen):
     assert found.visible[found.covered].max() > 0
     assert (found.smallest_visible is not None) is seen
     assert not seen or found.smallest_visible > 1e-10
+
+
+def test_a_result_beside_a_pole_is_rounding_though_random_errors_lead_further_from_it():
+    """0.1 + 0.2 - 0.3 is one rounding; where each operation errs by 16, its inverse is far smaller."""
+    a, b, c = (torch.tensor([v], dtype=torch.float64) for v in (0.1, 0.2, 0.3))
+    inverse = 1e-17 / ((a + b) - c)
+    spread = round_off._spread_of(lambda: Returned(1e-17 / ((a + b) - c)))
+    assert (spread.values > 0.5 * inverse.abs()).all()
+
+
+def test_what_all_runs_agree_on_is_state_and_no_rounding():
+    first = iter([1.0])
+    spread = round_off._spread_of(
+        lambda: Returned(torch.tensor([next(first, 2.0)], dtype=torch.float64) * 1.0)
+    )
+    assert (spread.values < 1e-12).all()
