@@ -1,25 +1,9 @@
 """Whether a mismatch is there at neighbours of a sample: at other values of what was guessed.
 
-Whether a mismatch hangs on a part of an input that means nothing, since it is padding.
-
-Where sequences are padded with zeros, in the inputs and in the outputs, backward gives the padding no
-gradient, and is right where the inputs hold zeros there, too.
-
-Where forward is flat: outputs that stay as they are for small moves of an input, and for large ones.
-
-Whether a mismatch is there at neighbouring inputs too: a mistake of backward is, chaos in forward is not.
-
-An iteration that does not converge, a root where none exists and a quotient at its pole have no derivative
-that a difference quotient could tell, though one may seem to settle. A little aside they give something else
-altogether, and so does what is called a mismatch. A wrong backward is as wrong there as it was.
-
-Whether a mismatch hangs on values that no spec declares, and that a `range` or a `domain` would exclude.
-
-A forward that clamps its input to its domain, against rounding, is constant outside of it, where backward
-goes on with the derivative at the edge. A solver gives its fixed point the implicit gradient, whatever rounds
-lead there: where forward stops before it converges, its derivative is another one. A root, a rate or a
-variance is meant to be positive, and often neither says so nor refuses what is not. Such a backward is right
-for every value that is meant; so the mismatch is looked for again at other values of the kinds below.
+A mistake of backward is there at neighbouring inputs too; chaos in forward, padding, values outside of a domain
+and an iteration that does not converge are not, and none of them has a derivative that a difference quotient
+could tell. Such a backward is right for every value that is meant, so the mismatch is looked for again at
+other values of these kinds.
 """
 
 from __future__ import annotations
