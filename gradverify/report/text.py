@@ -37,7 +37,7 @@ NATIVE = ("float32", "bfloat16", "float16")
 MOST_NAMED = 8
 """Targets of a module that a spec does not name: so many are named, of the others their number."""
 
-INTERPRETED = "Triton kernels ran in Triton's interpreter, for want of a GPU: not judged as compiled."
+INTERPRETED = "Triton kernels ran in Triton's interpreter, on the CPU: not judged as compiled."
 """What is said of the kernels of a target that passed."""
 PINNED = "Inputs were inferred: gradverify init <module>{options} writes them into a spec, to be pinned."
 """What to do about undeclared inputs."""
