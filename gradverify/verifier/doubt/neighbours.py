@@ -1,9 +1,9 @@
 """Whether a mismatch is there at neighbours of a sample: at other values of what was guessed.
 
-A mistake of backward is there at neighbouring inputs too; chaos in forward, padding, values outside of a domain
-and an iteration that does not converge are not, and none of them has a derivative that a difference quotient
-could tell. Such a backward is right for every value that is meant, so the mismatch is looked for again at
-other values of these kinds.
+A mistake of backward is there at neighbouring inputs too. What chaos in forward, padding, values outside
+of a domain or an iteration that does not converge makes is not: there forward has no derivative that a
+difference quotient could tell. Such a backward is right for every value that is meant, so the mismatch is
+looked for again at other values of these kinds.
 """
 
 from __future__ import annotations

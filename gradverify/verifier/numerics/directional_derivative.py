@@ -25,8 +25,18 @@ from gradverify.verifier.numerics.jacobian import (
 )
 from gradverify.verifier.numerics.probes import random_signs, tangent_of
 from gradverify.verifier.numerics.problem import Layout, Problem
-from gradverify.verifier.numerics.sampling import OFFSETS, Sampler, Samples, noise_floor, scales_of, six_point
+from gradverify.verifier.numerics.sampling import (
+    OFFSETS,
+    ROUND_OFF_GAIN,
+    Sampler,
+    Samples,
+    noise_floor,
+    own_noise,
+    scales_of,
+    six_point,
+)
 from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY, is_known
+from gradverify.verifier.numerics.tracing import short_format
 
 LONGEST_STEP = 2.0**-6
 """Step along a direction, in units of the coordinate that it moves most for its size."""
@@ -44,7 +54,7 @@ FAR_OFF_SHARES = (2.0**-3, 2.0**-6)
 """Steps at which it must be as far off, in shares of the longest one: 2e-3 and 2e-4 of each entry's size."""
 
 UNSURE = 0.1
-"""Share of that difference that the error of the derivative, a kink and a second step may amount to."""
+"""Share of that difference that the errors of the rows, their kinks and a second step may amount to."""
 
 LINEAR = 1e-3
 """Share of |J|·|v| by which the slope along v may differ from J·v: truncation is far below it, what a
@@ -68,55 +78,67 @@ def slope_along(problem: Problem, u: Sequence[Tensor | None], direction: Tensor,
 
     `direction` has N entries and is not zero. Outputs without a grad_output do not count.
     """
-    found = _sampled_along(problem, u, direction, share)
+    weights = problem.outputs.flatten(u)
+    found = _values_along(problem, direction, share)
     if found is None:
         return Slope(0.0, torch.inf)
-    samples, noise = found
-    return Slope(samples.derivative.item(), samples.error(noise).item())
+    step, values = found
+    terms = {k: weights * value for k, value in values.items()}
+    size = torch.stack([t.abs().sum() for t in terms.values()]).max()
+    sums = {k: t.sum()[None] for k, t in terms.items()}
+    samples = six_point(sums, sums[0], torch.tensor([step], dtype=torch.float64))
+    return Slope(samples.derivative.item(), samples.error(EPSILON * size).item())
 
 
 def is_far_off(problem: Problem, direction: Tensor, key: int) -> bool:
-    """Whether backward is off along a direction (N entries) by far more than anything but a mistake explains.
+    """Whether backward is off along a direction (N entries) by more than anything but a mistake explains.
 
-    One backward and 14 forwards, where a Jacobian takes hundreds. False says nothing: what is wrong in few
-    entries is diluted, and at a kink, or where forward is noisy, two steps do not tell.
+    One backward and 14 forwards, where a Jacobian takes hundreds. Of each row of f the error and the change
+    of its slope at x count, whatever their signs, so that kinks and jumps do not cancel. False says nothing:
+    what is wrong in few entries is diluted.
     """
-    u = problem.outputs.unflatten(random_signs(problem.outputs.size, key))
-    pulled = problem.pull_back(problem.primals, u) if direction.any() else None
+    signs = random_signs(problem.outputs.size, key)
+    pulled = problem.pull_back(problem.primals, problem.outputs.unflatten(signs)) if direction.any() else None
     if pulled is None or isinstance(pulled, Raised):
         return False
     terms = Layout.of(problem.primals).flatten(pulled.value) * direction
-    claimed, offs = terms.sum().item(), []
+    weights, unsure = signs.abs(), 0.0
+    slopes: list[Tensor] = []
     for share in FAR_OFF_SHARES:
-        found = _sampled_along(problem, u, direction, share)
+        found = _values_along(problem, direction, share)
         if found is None:
             return False
-        samples, noise = found
-        off = claimed - samples.derivative.item()
-        unsure = max(samples.error(noise).item(), samples.half_jump.item())
-        size = max(terms.abs().sum().item(), abs(samples.derivative.item()))
-        if not (abs(off) > FAR_OFF * size and unsure < UNSURE * abs(off)):
-            return False  # also where a term is not finite
-        offs.append(off)
-    return abs(offs[0] - offs[1]) <= UNSURE * abs(offs[0])
+        step, values = found
+        samples = six_point(values, values[0], torch.tensor([step], dtype=torch.float64))
+        rounding = own_noise(values[0], problem.outputs)
+        slopes.append(samples.derivative)
+        changed = torch.maximum(samples.truncation, (slopes[0] - slopes[-1]).abs())
+        known = UNSURE * slopes[-1].abs() + ROUND_OFF_GAIN * rounding / step
+        if not weights @ changed <= weights @ known:
+            return False  # what oscillates below the step has another slope at each, and claims a large one
+        unsure += (weights @ samples.error(rounding)).item()
+    unsure += (weights @ samples.half_jump).item()  # of what is smooth it shrinks with the step
+    off = terms.sum() - signs @ slopes[-1]
+    size = torch.maximum(terms.abs().sum(), weights @ slopes[-1].abs())
+    if not (off.abs() > FAR_OFF * size and unsure < UNSURE * off.abs()):
+        return False
+    return not short_format(problem)  # it rounds to the same over all of a short step
 
 
-def _sampled_along(
-    problem: Problem, u: Sequence[Tensor | None], direction: Tensor, share: float
-) -> tuple[Samples, Tensor] | None:
-    """Six points of t -> u·f(x + t d), and the rounding of that; None where forward raises."""
+def _values_along(
+    problem: Problem, direction: Tensor, share: float
+) -> tuple[float, dict[int, Tensor]] | None:
+    """The step, and f at x and at six points of x + t d (M entries each); None where forward raises."""
     inputs = Layout.of(problem.primals)
-    x, weights = inputs.flatten(problem.primals), problem.outputs.flatten(u)
+    x = inputs.flatten(problem.primals)
     step = share * LONGEST_STEP / (direction / scales_of(x, inputs)).abs().max().item()
-    terms = {}
+    values = {}
     for offset in (0, *OFFSETS):
         result = problem.evaluate_fresh(inputs.unflatten(x + offset * step * direction))
         if isinstance(result, Raised):
             return None
-        terms[offset] = weights * problem.outputs.flatten(result.value)
-    size = torch.stack([t.abs().sum() for t in terms.values()]).max()
-    values = {k: t.sum()[None] for k, t in terms.items()}
-    return six_point(values, values[0], torch.tensor([step], dtype=torch.float64)), EPSILON * size
+        values[offset] = problem.outputs.flatten(result.value)
+    return step, values
 
 
 @dataclass(frozen=True)
