@@ -111,6 +111,8 @@ class Doubt:
     """A size or a shape is in doubt and nothing else."""
     extreme: bool = False
     """It is in doubt at undeclared values alone."""
+    of_count: bool = False
+    """How many gradients backward has to return is in doubt, too: an invented module lacks parameters."""
     differ: tuple[str, ...] = ()
     """Two sizes, where it was guessed that they may differ: a case in which they are equal is certain."""
 

@@ -596,12 +596,7 @@ def _is_certain(near: Neighbours, finding: Finding) -> bool:
         return False
     if any(d.differ for d in doubts) or guess_behind(near.sample, finding):
         return False
-    if finding.code == OF_THE_COUNT and any(_may_make_another_count(d, finding) for d in doubts):
+    if finding.code == OF_THE_COUNT and any(d.of_count or d.name == finding.input for d in doubts):
         return False
     hangs_on_them = finding.raised is not None or finding.code in OF_THE_MATRIX
     return finding.code.startswith(CERTAIN) and not (hangs_on_them and doubts)
-
-
-def _may_make_another_count(doubt: Doubt, finding: Finding) -> bool:
-    """Whether an input was meant to be something else, or an invented module lacks parameters."""
-    return doubt.name == finding.input or doubt.what.endswith(("(callable)", "(object)"))

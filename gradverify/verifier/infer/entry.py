@@ -348,7 +348,8 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
         yield Doubt(name, f"what `{name}` holds")
     elif guess.kind in INVENTED and not (guess.kind in MAY_BE_FOUND and guess.found):
         plain = guess.kind in {Kind.INDEX, Kind.BOOL} and not guess.structure
-        yield Doubt(name, f"`{name}` ({guess.kind.value})", of_values=plain)
+        of_count = guess.kind in {Kind.CALLABLE, Kind.OBJECT}
+        yield Doubt(name, f"`{name}` ({guess.kind.value})", of_values=plain, of_count=of_count)
     elif guess.kind is Kind.LITERAL and not guess.found:
         yield Doubt(name, f"`{name}` ({guess.choices[0]!r})", of_values=True)
     elif number and len(guess.choices) > 1:
