@@ -70,11 +70,9 @@ from gradverify.verifier.doubt.neighbours import (
     wrong_inputs,
 )
 from gradverify.verifier.doubt.other_sizes import (
-    PAIR,
     at_equal_sizes,
     at_even_sizes,
     at_other_shapes,
-    at_pairs,
     at_structured_shapes,
     names_of_other_shapes,
     odd_sizes_alone,
@@ -276,14 +274,6 @@ def _other_shapes(near: Neighbours, finding: Finding) -> Finding | None:
     return _shapes_of(finding, near.once(at_other_shapes) if _is_of_shapes(finding) else ())
 
 
-def _unread(near: Neighbours, finding: Finding) -> Finding | None:
-    """Where backward is wrong beyond the first two entries alone, forward may read no others."""
-    worst = finding.entries.worst if finding.entries is not None and finding.code in OF_A_SLOPE else ()
-    unread = bool(worst) and all(e.expected == 0 and e.input and e.input[-1] >= PAIR for e in worst)
-    pairs = unread and near.once(at_pairs, finding.input)
-    return _shapes_of(finding, [finding.input or ""] if pairs else ())
-
-
 def _other_sizes(near: Neighbours, finding: Finding) -> Finding | None:
     return _if_guessed(finding, near.once(at_equal_sizes) if _is_of_shapes(finding) else ())
 
@@ -442,7 +432,6 @@ AT_DECLARED: tuple[Reason, ...] = (
     _iterations,
     _odd_sizes,
     _other_shapes,
-    _unread,
     _other_sizes,
     _minus_signs,
     _refused,

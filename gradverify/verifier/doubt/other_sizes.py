@@ -109,9 +109,6 @@ def _refused_shapes(sample: Sample) -> Iterator[tuple[str, tuple[int, ...]]]:
 LEADING = (2, 3, 5, 7)
 """Sizes for one dimension more: the first that no input has, so that it merges with none."""
 
-PAIR = 2
-"""Real and imaginary part, or two coordinates."""
-
 LEAST_BROADCAST = 2
 """Inputs of which one is broadcast to the others."""
 
@@ -195,20 +192,6 @@ def _first_right(taken: Iterator[tuple[Shapes, Sample]], most: int) -> tuple[str
     """Names of the inputs that the first shapes change at which backward is right; empty for none."""
     right = (tuple(shapes) for shapes, other in islice(taken, most) if mismatched(other) is False)
     return next(right, ())
-
-
-def at_pairs(sample: Sample, name: str | None) -> bool:
-    """Whether backward is right where the last dimension of an input is two.
-
-    Real and imaginary parts have one of two, and forward that reads both takes a larger one, too.
-    """
-    given = {i.name: i.shape for i in sample.case.inputs if isinstance(i, TensorInput) and i.value is None}
-    last = given.get(name or "", ())[-1:]
-    if not last or last[0] <= PAIR:
-        return False
-    sharing = {n: (*shape[:-1], PAIR) for n, shape in given.items() if shape[-1:] == last}
-    alone = {n: shape for n, shape in sharing.items() if n == name}
-    return at_shapes(sample, (alone, sharing)) is not None
 
 
 def at_structured_shapes(sample: Sample) -> str:
