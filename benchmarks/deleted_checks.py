@@ -115,7 +115,7 @@ verifier.collect | () | discover.unreached
 verifier | iter(()) | extra_cases.judged_at_three_dimensions
 verifier.checks | () | grad_output.rounded_to
 verifier.doubt | "" | other_values.right_for_some
-    deliberate.looks_deliberate
+verifier.checks | "" | deliberate.looks_deliberate
 verifier | iter(()) | extra_cases.judge_beyond
 verifier.diagnose | iter(()) | findings.causes_of
 verifier.checks | frozenset() | grad_output.ignoring_grad_output

@@ -46,6 +46,7 @@ from gradverify.rules import Family, rule
 from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.early_return import never_at_its_end
 from gradverify.verifier.checks.first_order import backward_raised, measured_first_order
+from gradverify.verifier.checks.neighbours import Reason
 from gradverify.verifier.checks.precision.alone import judged_alone
 from gradverify.verifier.checks.precision.findings import wrong_natively
 from gradverify.verifier.checks.reference import reference
@@ -55,9 +56,8 @@ from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.swallowed import always_caught
 from gradverify.verifier.checks.undeclared import at_undeclared, at_unlisted
 from gradverify.verifier.checks.wording import invented
-from gradverify.verifier.doubt.deliberate import inventions_of
 from gradverify.verifier.doubt.inferred_inputs import AT_DECLARED, guarded, guarded_at_unlisted
-from gradverify.verifier.doubt.neighbours import Reason
+from gradverify.verifier.doubt.other_values import inventions_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.interpreter.launches import programs

@@ -44,9 +44,12 @@ from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed, wants_a_change
-from gradverify.verifier.doubt.deliberate import hangs_on_no_guess
-from gradverify.verifier.doubt.inferred_inputs import guarded, guarded_at_undeclared
-from gradverify.verifier.doubt.neighbours import Excuses
+from gradverify.verifier.doubt.inferred_inputs import (
+    Excuses,
+    guarded,
+    guarded_at_undeclared,
+    hangs_on_no_guess,
+)
 from gradverify.verifier.extra_cases import extra_cases
 from gradverify.verifier.families import run_checks
 from gradverify.verifier.guard import NotJudgedError

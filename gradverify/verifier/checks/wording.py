@@ -10,7 +10,7 @@ What to say about one (output, input) block of the Jacobian: GV101, GV107, GV108
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -182,6 +182,12 @@ def invented(finding: Finding, invented: Sequence[str], hint: str = IF_VALID) ->
     what = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
     said = f"inputs inferred: {finding.message}; but gradverify guessed {what}"
     return _inconclusive(finding, said, hint)
+
+
+def if_guessed(finding: Finding, what: Iterable[str]) -> Finding | None:
+    """The finding as one that hangs on what was guessed; None where that is nothing."""
+    named = tuple(filter(None, what))
+    return invented(finding, named) if named else None
 
 
 def undeclared(finding: Finding, why: str, declared: str) -> Finding:

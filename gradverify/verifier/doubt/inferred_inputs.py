@@ -15,88 +15,197 @@ entry twice.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from gradverify.model import Doubt, Finding, Outcome, Point, Severity, TensorInput
-from gradverify.model.case import is_floating, is_free
+from gradverify.model import (
+    Doubt,
+    Finding,
+    Outcome,
+    Point,
+    RaisedError,
+    Severity,
+    tensors_of,
+)
 from gradverify.rules import Family
+from gradverify.verifier.checks.deliberate import OF_A_SLOPE, signs_of
 from gradverify.verifier.checks.equal_entries import BETWEEN_INPUTS
-from gradverify.verifier.checks.reading import Irregularity
+from gradverify.verifier.checks.neighbours import Neighbours, Reason, is_steady, mismatched, wrong_inputs
+from gradverify.verifier.checks.reading import Irregularity, own_backward
 from gradverify.verifier.checks.result import NOT_REPEATED, CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (
-    declare,
     deliberate,
-    doubted,
+    if_guessed,
     invented,
     joined,
     refused,
-    undeclared,
     unsteady,
 )
-from gradverify.verifier.doubt.deliberate import (
-    OF_A_SLOPE,
-    OF_THE_COUNT,
-    OF_THE_DERIVATIVE,
-    count_in_doubt,
-    hangs_on_no_guess,
-    inventions_of,
-    is_accident,
-    signs_of,
-    size_in_doubt,
-    write_in_doubt,
+from gradverify.verifier.doubt.domains import (
+    OF_AN_EXCEPTION,
+    OF_NO_VALUE,
+    any_iterations,
+    any_minus_signs,
+    constant_there,
+    iterations,
+    manifold,
+    minus_signs,
+    outside_domain,
 )
-from gradverify.verifier.doubt.neighbours import (
-    Excuses,
-    Mistake,
-    Neighbours,
-    Reason,
-    declares_values,
-    forward_iterates,
-    is_locally_constant,
-    is_steady,
-    iterates_alone,
-    mismatched,
-    needless_minus_signs,
-    padded_inputs,
-    right_inside,
-    right_where_converged,
-    without,
-    wrong_inputs,
-)
-from gradverify.verifier.doubt.other_sizes import (
-    at_equal_sizes,
-    at_even_sizes,
-    at_other_shapes,
-    at_structured_shapes,
-    names_of_other_shapes,
-    odd_sizes_alone,
-    of_returned_ranks,
-    right_at,
+from gradverify.verifier.doubt.other_shapes import (
+    odd_sizes,
+    other_shapes,
+    other_sizes,
+    returned_shapes,
+    structured_shapes,
 )
 from gradverify.verifier.doubt.other_values import (
-    MEASURED,
+    anything_invented,
     at_other_numbers,
-    right_for_some,
-    whatever_invented,
+    constants,
+    has_zeros,
+    invented_values,
+    inventions_of,
+    padding,
 )
-from gradverify.verifier.doubt.structures import linear_at_definite, right_along, right_at_definite
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.raised_errors import is_bound_nowhere
+
+Mistake = tuple[str, str | None, int | None]
+"""Code, input and output: what is wrong, wherever it is."""
+
+
+@dataclass
+class Excuses:
+    """What excused a mistake at some values of a case excuses it at the others, and is not measured again.
+
+    A guess of sizes, shapes or options is the same at all of them, and to look at another one takes longer
+    than to judge the sample.
+    """
+
+    by_mistake: dict[Mistake, tuple[Reason, dict[object, object]]] = field(default_factory=dict)
+    """The reason, and the answers that it was given."""
+
+    def of(self, mistake: Mistake, near: Neighbours, finding: Finding) -> Finding | None:
+        """The finding as an inconclusive one by what excused the mistake before; None for nothing."""
+        if mistake not in self.by_mistake:
+            return None
+        reason, answers = self.by_mistake[mistake]
+        return reason(Neighbours(near.sample, answers), finding)
+
+    def first(
+        self, mistake: Mistake, near: Neighbours, finding: Finding, reasons: Sequence[Reason]
+    ) -> Finding | None:
+        """The finding by the first of several reasons that there is; None for none."""
+        for reason in reasons:
+            if excused := reason(near, finding):
+                self.by_mistake[mistake] = reason, near.answers
+                return excused
+        return None
+
+
+OF_THE_COUNT = "GV105"
+"""Another number of gradients than of arguments, or one for what is no tensor and may be meant to be."""
+
+
+OF_A_WRITE = "GV402"
+"""A write into an input: a spec says of one that is kept for it `mutated: true`."""
+
+
+WRITES = frozenset({"GV401", "GV402", "GV403"})
+"""Writes into grad_output, an input, what was saved."""
+
+
+def size_in_doubt(sample: Sample) -> str:
+    """The input of which a size of 0 was guessed, which says nothing of any other size; else empty."""
+    empty = (t.name for i in sample.case.inputs for t in tensors_of(i) if 0 in t.shape)
+    name = next(empty, "")
+    return f"that `{name}` may be empty" if name else ""
+
+
+def count_in_doubt(sample: Sample, finding: Finding) -> str:
+    """What was guessed if another number of gradients is meant: how long a list of tensors is; else empty."""
+    lists = (a.name.partition("[")[0] for a in sample.arguments if a.name.endswith("]"))
+    name = next(lists, "") if finding.code == OF_THE_COUNT else ""
+    return f"how many tensors `{name}` holds" if name else ""
+
+
+def write_in_doubt(sample: Sample, finding: Finding) -> str:
+    """What was guessed if a write is meant: a buffer kept for it, an option that asks for it; else empty."""
+    if finding.code == OF_A_WRITE and finding.input not in {None, *sample.problem.input_names}:
+        return f"that `{finding.input}` is no buffer to be written into"
+    named = (a.name for a in sample.arguments if a.value is True and finding.code in WRITES)
+    asking = next((name for name in named if "inplace" in name.replace("_", "").lower()), "")
+    return f"`{asking}` = True, which may ask for that," if asking else ""
+
+
+ACCIDENTS = frozenset(
+    {"NameError", "AttributeError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
+)
+"""Exceptions in backward that inferred inputs do not explain: forward accepted them. An index beyond the end
+is one of a size or a rank that was guessed."""
+
+
+_NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
+
+
+def hangs_on_no_guess(sample: Sample, error: RaisedError | None) -> bool:
+    """Whether backward raised what no inputs at all explain: a name bound nowhere, its own signature."""
+    if error is None or error.deliberate:
+        return False
+    return is_bound_nowhere(error) or (error.type == "TypeError" and _takes_another_count(sample))
+
+
+def _takes_another_count(sample: Sample) -> bool:
+    """Whether backward takes another number of grad_outputs than forward has outputs, whatever is passed.
+
+    Where forward takes a list, how long it is may decide how many outputs there are.
+    """
+    function = sample.subject.function_class
+    if function is None or any("[" in a.name or a.in_list for a in sample.arguments):
+        return False
+    try:
+        signature = inspect.signature(own_backward(function))
+    except (TypeError, ValueError):
+        return False
+    try:
+        signature.bind(None, *(None for _ in range(sample.outputs_returned)))
+    except TypeError:
+        return True
+    return False
+
+
+def is_accident(sample: Sample, finding: Finding) -> bool:
+    """Whether backward raised what no choice of inputs explains.
+
+    What is asked in vain of a tensor or a number may have been meant to be another kind of argument.
+    """
+    raised = finding.raised
+    if raised is None or raised.deliberate or raised.type not in ACCIDENTS:
+        return False
+    named = _NO_ATTRIBUTE.match(raised.message)
+    return named is None or named[1] not in {type(a.value).__name__ for a in sample.arguments}
+
 
 NOTHING = "no output depends on any input, so that no gradient was seen"
 """What is said of a gradient that is zero, rightly, where something was invented."""
 
+
 HIDDEN = "no output depends on {} here, and the gradient is wrong at other values of what was guessed"
 """What is said where the invented numbers hide what is wrong."""
 
+
 REDRAWN = tuple(range(101, 909, 101))
 """Offsets from a case's seed to those of other masks, labels and dropped entries: one draw may hide all."""
+
 
 ALIKE = (1, 2)
 """Draws of special values: half of an integer tensor is the same number, and then all."""
@@ -149,54 +258,18 @@ def _of_no_effect(sample: Sample) -> set[str]:
     return {name for name, gradient in given if gradient is None or not gradient.any()}
 
 
-OF_AN_EXCEPTION = "GV102"
-"""Backward raises."""
-
-OF_A_SHAPE = "GV103"
-"""A gradient in another shape than its input has."""
-
 OF_THE_DTYPE = "GV104"
 """A gradient in another dtype: a complex one may be right for complex inputs."""
 
-OF_GRAD_OUTPUT = "GV106"
-"""Of what backward makes of grad_output, whatever forward is."""
-
-OF_NO_VALUE = "GV108"
-"""A gradient that is NaN or infinite: its author may divide by what is never zero, or never alike."""
-
-OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
-"""Codes that a wrong guess of a shape can have made."""
-
-ON_NO_MANIFOLD = ("GV102", "GV104", "GV106", "GV2", "GV501")
-"""Codes that no manifold explains. Where the first derivative is right in every direction, there is none; and
-a backward is linear in grad_output wherever the inputs lie, but for an iteration that does not converge."""
 
 SLIGHT = 1e-3
 """Share of a derivative, the tolerance of torch's gradcheck: where backward is right at moderate values,
 one that protects a division by zero is off by so much at tiny ones, and only a spec says that they count."""
 
-NOT_CONVERGED = "that forward's iteration converges at such values"
-CONVERGES_ELSEWHERE = "forward repeats a step, which need not converge at such values"
-CONSTANT = "forward is constant wherever it is wrong, as outside of a domain"
-SOME_RANGE = "a narrower `range:`"
-
-OF_A_DOMAIN = OF_A_SLOPE | {OF_NO_VALUE}
-"""Codes that values outside of a domain can have made."""
-
 
 def guess_behind(sample: Sample, finding: Finding) -> str:
     """What was guessed if this very finding is meant; else empty."""
     return size_in_doubt(sample) or write_in_doubt(sample, finding) or count_in_doubt(sample, finding)
-
-
-def _if_guessed(finding: Finding, what: Iterable[str]) -> Finding | None:
-    """The finding as one that hangs on what was guessed; None where that is nothing."""
-    named = tuple(filter(None, what))
-    return invented(finding, named) if named else None
-
-
-def _shapes_of(finding: Finding, names: Iterable[str]) -> Finding | None:
-    return _if_guessed(finding, (f"the shape of `{name}`" for name in names))
 
 
 def _no_derivative_meant(near: Neighbours, finding: Finding) -> Finding | None:
@@ -205,39 +278,14 @@ def _no_derivative_meant(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _meant(near: Neighbours, finding: Finding) -> Finding | None:
-    return _if_guessed(finding, [guess_behind(near.sample, finding)])
-
-
-def _invented_values(near: Neighbours, finding: Finding) -> Finding | None:
-    """No shape makes a backward that is not linear, but what is never written where two sizes differ.
-
-    Other values settle nothing where the shape of the gradient shows that another shape may be meant. What is
-    None where the mismatch is there as well had no shape that could have made it.
-    """
-    linear = finding.code != OF_GRAD_OUTPUT
-    doubts = [d for d in inventions_of(near.sample) if linear or d.differ or not d.of_shape]
-    given = tuple(d.name for d in doubts if d.optional)
-    bare = near.once(without, given) if given and finding.input not in given else None
-    left = doubts if bare is None else [d for d in doubts if not d.optional]
-    testable = bool(doubts) and all(d.of_values for d in left)
-    fits = testable and finding.input not in near.once(names_of_other_shapes)
-    settled = fits and _is_there_whatever(bare or near, finding, left)
-    return None if settled else _if_guessed(finding, (d.what for d in doubts))
-
-
-def _is_there_whatever(near: Neighbours, finding: Finding, doubts: Iterable[Doubt]) -> bool:
-    """Whether it is there for all other values of what was invented."""
-    names, second_order = tuple(d.name for d in doubts), _is_second_order(finding)
-    return finding.code in MEASURED and near.once(
-        whatever_invented, names, finding.input, second_order=second_order
-    )
+    return if_guessed(finding, [guess_behind(near.sample, finding)])
 
 
 def _real_inputs(near: Neighbours, finding: Finding) -> Finding | None:
     """A Fourier transform takes real inputs, too; its complex gradients are right for complex ones."""
     if finding.code != OF_THE_DTYPE or finding.input not in _of_complex_gradients(near.sample):
         return None
-    return _if_guessed(finding, [f"that `{finding.input}` is real"])
+    return if_guessed(finding, [f"that `{finding.input}` is real"])
 
 
 def _of_complex_gradients(sample: Sample) -> set[str]:
@@ -256,94 +304,7 @@ def _given_dtype(near: Neighbours, finding: Finding) -> Finding | None:
     if finding.code != OF_THE_DTYPE or finding.input not in problem.input_names:
         return None
     dtype = problem.primals[problem.input_names.index(finding.input)].dtype
-    return _if_guessed(finding, [f"that `{finding.input}` is {str(dtype).removeprefix('torch.')}"])
-
-
-def _returned_shapes(near: Neighbours, finding: Finding) -> Finding | None:
-    summed = of_returned_ranks(near.sample) if finding.code in OF_SHAPES else {}
-    right = summed and (finding.code == OF_A_SHAPE or right_at(near.sample, summed, finding.input))
-    return _shapes_of(finding, summed if right else ())
-
-
-def _odd_sizes(near: Neighbours, finding: Finding) -> Finding | None:
-    odd = near.once(odd_sizes_alone, finding.input) if _is_of_shapes(finding) else ()
-    return _if_guessed(finding, (f"the odd size of `{name}`" for name in odd))
-
-
-def _other_shapes(near: Neighbours, finding: Finding) -> Finding | None:
-    return _shapes_of(finding, near.once(at_other_shapes) if _is_of_shapes(finding) else ())
-
-
-def _other_sizes(near: Neighbours, finding: Finding) -> Finding | None:
-    return _if_guessed(finding, near.once(at_equal_sizes) if _is_of_shapes(finding) else ())
-
-
-def _iterations(near: Neighbours, finding: Finding) -> Finding | None:
-    """Where forward stops before it converges, its derivative is another one than that of the fixed point.
-
-    A spec without a range for any input does not say that it converges, either.
-    """
-    sample = near.sample
-    if finding.code not in OF_A_SLOPE or (declares_values(sample) and not sample.subject.inferred):
-        return None
-    right = near.once(iterates_alone) and near.once(right_where_converged)
-    return _not_converged(near, finding, right) if right else None
-
-
-def _any_iterations(near: Neighbours, finding: Finding) -> Finding | None:
-    """At undeclared values forward need not converge, whether or not backward repeats a step, too."""
-    iterates = finding.code in OF_A_SLOPE and near.once(forward_iterates)
-    return _not_converged(near, finding, SOME_RANGE) if iterates else None
-
-
-def _not_converged(near: Neighbours, finding: Finding, declared: str) -> Finding:
-    if near.sample.subject.inferred:
-        return invented(finding, [NOT_CONVERGED], declare(declared))
-    return undeclared(finding, CONVERGES_ELSEWHERE, declared)
-
-
-def _outside_domain(near: Neighbours, finding: Finding) -> Finding | None:
-    inside = right_inside(near, finding) if finding.code in OF_A_DOMAIN else ""
-    what = f"that `{finding.input}` has other values (forward is constant wherever backward is wrong)"
-    return invented(finding, [what], declare(inside)) if inside else None
-
-
-def _constant_there(near: Neighbours, finding: Finding) -> Finding | None:
-    """At undeclared values, beside those at which backward is right."""
-    if finding.code not in OF_A_DOMAIN or not is_locally_constant(near.sample, finding):
-        return None
-    declared = _of_undeclared(near.sample, finding.input)
-    if near.sample.subject.inferred:
-        what = f"that `{finding.input}` has such values (forward is constant wherever backward is wrong)"
-        return invented(finding, [what], declare(declared))
-    return undeclared(finding, CONSTANT, declared)
-
-
-def _of_undeclared(sample: Sample, name: str | None) -> str:
-    """What declares the values of an input, or those of others where its own are declared, and theirs not."""
-    tensors = [i for i in sample.case.inputs if isinstance(i, TensorInput)]
-    others = [f"`{i.name}`" for i in tensors if not is_floating(i) and i.name != name and i.value is None]
-    own = next((i for i in tensors if i.name == name), None)
-    if own is None or is_free(own) or not others:
-        return f"a `range:` of `{name}`"
-    return f"a `make:` function for {' and '.join(others)}"
-
-
-def _padding(near: Neighbours, finding: Finding) -> Finding | None:
-    padded = near.once(padded_inputs, finding.input) if finding.code in OF_A_SLOPE else ()
-    names = " and ".join(f"`{name}`" for name in padded)
-    what = f"that {names} may hold values where forward and backward give zeros"
-    hint = declare(f"a `make:` function for {names} that leaves zeros there")
-    return invented(finding, [what], hint) if padded else None
-
-
-def _minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
-    """Of what acts on the first input."""
-    if finding.code not in OF_A_SLOPE | {OF_AN_EXCEPTION}:
-        return None
-    return _if_guessed(
-        finding, needless_minus_signs(near, finding.input, near.sample.problem.input_names[1:])
-    )
+    return if_guessed(finding, [f"that `{finding.input}` is {str(dtype).removeprefix('torch.')}"])
 
 
 def _refused(near: Neighbours, finding: Finding) -> Finding | None:
@@ -351,49 +312,9 @@ def _refused(near: Neighbours, finding: Finding) -> Finding | None:
     return refused(finding) if by_guess else None
 
 
-def _manifold(near: Neighbours, finding: Finding) -> Finding | None:
-    along = ""
-    if not finding.code.startswith(ON_NO_MANIFOLD):
-        along = near.once(right_along) or near.once(right_at_definite)
-    if finding.code == OF_GRAD_OUTPUT:
-        along = near.once(linear_at_definite)
-    return doubted(finding, along) if along else None
-
-
-def _structured_shapes(near: Neighbours, finding: Finding) -> Finding | None:
-    """Both were guessed: a shape, and that any matrix of it is valid."""
-    return _if_guessed(finding, [near.once(at_structured_shapes)] if finding.code in OF_SHAPES else ())
-
-
 def _unsteady(near: Neighbours, finding: Finding) -> Finding | None:
     steady = finding.code not in OF_A_SLOPE or is_steady(near, finding.input)
     return None if steady else unsteady(finding)
-
-
-def _constants(near: Neighbours, finding: Finding) -> Finding | None:
-    """First at even sizes: a table may be one of halves, or of pairs."""
-    if finding.code not in OF_THE_DERIVATIVE:
-        return None
-    return _if_guessed(finding, [near.once(_kind, finding.input, second_order=_is_second_order(finding))])
-
-
-def _kind(sample: Sample, name: str | None, *, second_order: bool) -> str:
-    samples = filter(None, (at_even_sizes(sample), sample))
-    return next(filter(None, (right_for_some(s, name, second_order=second_order) for s in samples)), "")
-
-
-def _anything_invented(near: Neighbours, finding: Finding) -> Finding | None:
-    """Options and factors are swept; other values are drawn again."""
-    sample = near.sample
-    inventions = inventions_of(sample)
-    what = [d.what for d in inventions if d.certain or d.differ]
-    redrawn = [d for d in inventions if d.of_values and not d.certain]
-    if redrawn and not _is_there_whatever(near, finding, redrawn):
-        what += [d.what for d in redrawn]
-    what += [d.what for d in sample.subject.doubts if d.extreme]
-    if _lost_entries(sample, finding.input):
-        what.append(f"that zeros of `{finding.input}` are none of its entries")
-    return _if_guessed(finding, what)
 
 
 def _such_values(near: Neighbours, finding: Finding) -> Finding | None:
@@ -404,8 +325,8 @@ def _such_values(near: Neighbours, finding: Finding) -> Finding | None:
     slight = bool(worst) and all(abs(e.actual - e.expected) <= SLIGHT * abs(e.expected) for e in worst)
     if not slight and not (finding.code == OF_NO_VALUE and special):
         return None
-    zeros = special and _has_zeros(sample, name)
-    return _if_guessed(
+    zeros = special and has_zeros(sample, name)
+    return if_guessed(
         finding, [f"that zeros of `{name}` are valid" if zeros else "that such values are valid"]
     )
 
@@ -413,73 +334,53 @@ def _such_values(near: Neighbours, finding: Finding) -> Finding | None:
 def _equal_inputs(_: Neighbours, finding: Finding) -> Finding | None:
     """No other values show what is wrong there."""
     between = finding.part == BETWEEN_INPUTS
-    return _if_guessed(finding, ["that entries of several inputs may be equal"] if between else ())
-
-
-def _any_minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
-    names = near.sample.problem.input_names if finding.code in OF_A_SLOPE else ()
-    return _if_guessed(finding, needless_minus_signs(near, finding.input, names))
+    return if_guessed(finding, ["that entries of several inputs may be equal"] if between else ())
 
 
 AT_DECLARED: tuple[Reason, ...] = (
     _no_derivative_meant,
     _meant,
-    _outside_domain,
-    _invented_values,
+    outside_domain,
+    invented_values,
     _real_inputs,
     _given_dtype,
-    _returned_shapes,
-    _iterations,
-    _odd_sizes,
-    _other_shapes,
-    _other_sizes,
-    _minus_signs,
+    returned_shapes,
+    iterations,
+    odd_sizes,
+    other_shapes,
+    other_sizes,
+    minus_signs,
     _refused,
-    _manifold,
-    _structured_shapes,
+    manifold,
+    structured_shapes,
     _unsteady,
-    _constants,
-    _padding,
+    constants,
+    padding,
 )
+
 
 AT_UNDECLARED: tuple[Reason, ...] = (
     _equal_inputs,
     _no_derivative_meant,
-    _anything_invented,
+    anything_invented,
     _such_values,
-    _any_iterations,
-    _any_minus_signs,
-    _constant_there,
+    any_iterations,
+    any_minus_signs,
+    constant_there,
     _unsteady,
 )
 
-UNDER_A_SPEC: tuple[Reason, ...] = (_iterations,)
+
+UNDER_A_SPEC: tuple[Reason, ...] = (iterations,)
 """At values that are drawn because a spec gives no range."""
 
-UNDER_A_SPEC_AT_UNDECLARED: tuple[Reason, ...] = (_any_iterations, _constant_there)
 
-
-def _is_of_shapes(finding: Finding) -> bool:
-    return finding.code in OF_SHAPES | {OF_AN_EXCEPTION}
-
-
-def _is_second_order(finding: Finding) -> bool:
-    return finding.code.startswith("GV2")
-
-
-def _has_zeros(sample: Sample, name: str | None) -> bool:
-    names = sample.problem.input_names
-    return name in names and bool((sample.problem.primals[names.index(name)] == 0).any())
-
-
-def _lost_entries(sample: Sample, name: str | None) -> bool:
-    """Whether an input in a sparse layout holds zeros, which are no entries of it and get no gradient."""
-    given = (i for i in sample.case.inputs if isinstance(i, TensorInput) and i.name == name)
-    return any(i.layout.startswith("sparse") for i in given) and _has_zeros(sample, name)
+UNDER_A_SPEC_AT_UNDECLARED: tuple[Reason, ...] = (any_iterations, constant_there)
 
 
 CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
 """Codes that do not hang on the values of the inputs: no guess can have made them."""
+
 
 OF_THE_MATRIX = frozenset({"GV410"})
 """Codes that are certain no more where something was invented: LAPACK gives anything for singular ones."""

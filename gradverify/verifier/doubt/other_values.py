@@ -1,22 +1,19 @@
-"""Whether a mismatch hangs on an argument that was invented: it is looked for at other values of it.
+"""Whether a mismatch hangs on values that were invented: it is looked for at others.
 
 A factor of 0.75, labels drawn at random or a flag may be no valid ones. If backward is wrong for every other
 value as well, for labels in order and all alike, for small factors and large ones, then no choice of
 them makes it right, and it does not matter that they were invented. Where forward takes few other values, or
-backward is right at one of them, the doubt remains.
+backward is right at one of them, the doubt remains. A backward may be the derivative of what many rounds
+converge to: with too few of them it is right, and looks wrong, whatever their number. So a count is tried
+otherwise only where forward uses it in torch's own calls, in indices and in arithmetic.
 
-Whether an integer counts entries, groups or parts, and not the rounds of a loop.
+A constant may be meant to be of some kind: a table of angles repeats its first half, or is alike in pairs of
+a head, soft labels sum to one. A gradient that is right for all such values, and for no others, is no
+mistake. So the mismatch is looked for again with the constants of each kind; each kind leaves room for values
+that differ.
 
-A backward may be the derivative of what many rounds converge to: with too few of them it is right, and looks
-wrong, whatever their number. So a count is tried otherwise only where forward uses it in torch's own calls,
-in indices and in arithmetic.
-
-Whether a mismatch hangs on values that constant tensors of inferred inputs are not meant to have.
-
-A tensor for which backward returns None is a table of angles, a target, a mask, a kernel. Its author knows
-more of its values than its shape tells: a rotary embedding repeats each cosine for both halves of a head,
-soft labels sum to one. A gradient that is right for all such values, and for no others, is no mistake. So the
-mismatch is looked for again with the constants of each kind; each kind leaves room for values that differ.
+Where sequences are padded with zeros, in the inputs and in the outputs, backward gives the padding no
+gradient, and is right where the inputs hold zeros there, too.
 """
 
 from __future__ import annotations
@@ -31,12 +28,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import TensorInput
+from gradverify.model import (
+    Doubt,
+    Finding,
+    TensorInput,
+)
 from gradverify.source import definition
+from gradverify.verifier.checks.deliberate import OF_A_SLOPE, OF_THE_DERIVATIVE
+from gradverify.verifier.checks.neighbours import STEPS, Neighbours, is_square, mismatched, with_values
 from gradverify.verifier.checks.samples import prepared
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.neighbours import is_square, mismatched, with_values
+from gradverify.verifier.checks.wording import (
+    declare,
+    if_guessed,
+    invented,
+)
+from gradverify.verifier.doubt.domains import OF_GRAD_OUTPUT
+from gradverify.verifier.doubt.other_shapes import at_even_sizes, names_of_other_shapes
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.tolerance import Tolerance
+from gradverify.verifier.numerics.verdict import Judged, judge
+
+
+def inventions_of(sample: Sample) -> tuple[Doubt, ...]:
+    """What of the inputs of this case was invented."""
+    options, sizes = dict(sample.case.options), dict(sample.case.sizes)
+    return tuple(
+        d
+        for d in sample.subject.doubts
+        if not d.intent
+        and not d.extreme
+        and not (d.certain and options.get(d.name) in d.certain)
+        and not (d.optional and options.get(d.name, ...) is None)
+        and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)
+    )
 
 
 def is_plain_count(function: Any, name: str) -> bool:  # noqa: ANN401 - the user's class
@@ -66,26 +93,34 @@ def _names(node: ast.AST, name: str) -> bool:
 FACTORS = (2.5, 0.3, 0.01)
 """Other real numbers: large and small, none at which a wrong factor cannot be seen."""
 
+
 APART = 1.5
 """The ratio of two other real numbers that are tried together."""
+
 
 LEAST_RUN = 2
 """Other values that forward must take: one alone tells little."""
 
+
 COUNTS = (2, 1, 4, 3, 16)
 """Other counts of groups, of the largest entries, of parts."""
+
 
 LEAST_COUNTS = 3
 """Other counts that forward must take: most of them it refuses, and two may be no valid ones."""
 
+
 MOST_SIZES = 4
 """Sizes of the inputs that are tried as counts."""
 
-MOST_JUDGED = 12
+
+MOST_MEASURED = 12
 """Jacobians that are measured to settle one doubt."""
+
 
 MEASURED = frozenset({"GV101", "GV106", "GV107", "GV110", "GV201", "GV202"})
 """Codes of findings that can be measured again at other values."""
+
 
 _Integers = Callable[[Tensor, int], Tensor]
 """(integers, their exclusive bound) -> others of the same shape below the same bound."""
@@ -135,7 +170,7 @@ def whatever_invented(
         return False
     rows = list(_discrete(discrete, bounds, _numbers(sample)))
     runs = 0
-    for row in rows[: MOST_JUDGED // (1 + len(FACTORS) * bool(factors))]:
+    for row in rows[: MOST_MEASURED // (1 + len(FACTORS) * bool(factors))]:
         moved = _at(sample, row)
         if moved is None:
             continue
@@ -236,7 +271,8 @@ def _discrete(
 _Values = Callable[[Tensor], Tensor | None]
 """A constant -> one of the same shape of some kind; None where its shape does not allow the kind."""
 
-MOST_ENTRIES = 4096
+
+MOST_OF_CONSTANTS = 4096
 """Entries of the constants together that are tried: a table, no data set."""
 
 
@@ -254,8 +290,8 @@ def right_for_some(sample: Sample, name: str | None, *, second_order: bool) -> s
 
     Right in the gradient by one input, or by any for None; `second_order`: the backward of backward.
     """
-    constants = _constants(sample)
-    if not constants or sum(v.numel() for v in constants.values()) > MOST_ENTRIES:
+    constants = _constants_given(sample)
+    if not constants or sum(v.numel() for v in constants.values()) > MOST_OF_CONSTANTS:
         return ""
     for kind, values in _tried(constants):
         moved = with_values(sample, values)
@@ -286,7 +322,7 @@ def _same_outputs(sample: Sample) -> bool:
     return given == [block.shape for block in sample.problem.outputs.blocks]
 
 
-def _constants(sample: Sample) -> dict[str, Tensor]:
+def _constants_given(sample: Sample) -> dict[str, Tensor]:
     """Real tensors that backward has no gradient for; one entry alone has no kind."""
     return {
         a.name: a.value
@@ -375,3 +411,159 @@ KINDS = (
     _Kind("be an orthogonal matrix", _orthogonal),
 )
 """Tables of angles in both layouts, soft labels, directions, masks, metrics, rotations, their generators."""
+
+
+def without(sample: Sample, names: Collection[str]) -> Neighbours | None:
+    """The sample with None for some arguments, and nothing where forward does not take that."""
+    arguments = tuple(Argument(a.name, None) if a.name in names else a for a in sample.arguments)
+    other = prepared(sample.subject, sample.case, sample.where, arguments)
+    return Neighbours(other) if isinstance(other, Sample) else None
+
+
+def invented_values(near: Neighbours, finding: Finding) -> Finding | None:
+    """No shape makes a backward that is not linear, but what is never written where two sizes differ.
+
+    Other values settle nothing where the shape of the gradient shows that another shape may be meant. What is
+    None where the mismatch is there as well had no shape that could have made it.
+    """
+    linear = finding.code != OF_GRAD_OUTPUT
+    doubts = [d for d in inventions_of(near.sample) if linear or d.differ or not d.of_shape]
+    given = tuple(d.name for d in doubts if d.optional)
+    bare = near.once(without, given) if given and finding.input not in given else None
+    left = doubts if bare is None else [d for d in doubts if not d.optional]
+    testable = bool(doubts) and all(d.of_values for d in left)
+    fits = testable and finding.input not in near.once(names_of_other_shapes)
+    settled = fits and _is_there_whatever(bare or near, finding, left)
+    return None if settled else if_guessed(finding, (d.what for d in doubts))
+
+
+def _is_there_whatever(near: Neighbours, finding: Finding, doubts: Iterable[Doubt]) -> bool:
+    """Whether it is there for all other values of what was invented."""
+    names, second_order = tuple(d.name for d in doubts), _is_second_order(finding)
+    return finding.code in MEASURED and near.once(
+        whatever_invented, names, finding.input, second_order=second_order
+    )
+
+
+def constants(near: Neighbours, finding: Finding) -> Finding | None:
+    """First at even sizes: a table may be one of halves, or of pairs."""
+    if finding.code not in OF_THE_DERIVATIVE:
+        return None
+    return if_guessed(finding, [near.once(_kind, finding.input, second_order=_is_second_order(finding))])
+
+
+def _kind(sample: Sample, name: str | None, *, second_order: bool) -> str:
+    samples = filter(None, (at_even_sizes(sample), sample))
+    return next(filter(None, (right_for_some(s, name, second_order=second_order) for s in samples)), "")
+
+
+def _is_second_order(finding: Finding) -> bool:
+    return finding.code.startswith("GV2")
+
+
+def anything_invented(near: Neighbours, finding: Finding) -> Finding | None:
+    """Options and factors are swept; other values are drawn again."""
+    sample = near.sample
+    inventions = inventions_of(sample)
+    what = [d.what for d in inventions if d.certain or d.differ]
+    redrawn = [d for d in inventions if d.of_values and not d.certain]
+    if redrawn and not _is_there_whatever(near, finding, redrawn):
+        what += [d.what for d in redrawn]
+    what += [d.what for d in sample.subject.doubts if d.extreme]
+    if _lost_entries(sample, finding.input):
+        what.append(f"that zeros of `{finding.input}` are none of its entries")
+    return if_guessed(finding, what)
+
+
+def _lost_entries(sample: Sample, name: str | None) -> bool:
+    """Whether an input in a sparse layout holds zeros, which are no entries of it and get no gradient."""
+    given = (i for i in sample.case.inputs if isinstance(i, TensorInput) and i.name == name)
+    return any(i.layout.startswith("sparse") for i in given) and has_zeros(sample, name)
+
+
+def has_zeros(sample: Sample, name: str | None) -> bool:
+    """Whether an input holds zeros."""
+    names = sample.problem.input_names
+    return name in names and bool((sample.problem.primals[names.index(name)] == 0).any())
+
+
+def padded_inputs(sample: Sample, wanted: str | None = None) -> tuple[str, ...]:
+    """Inputs with a part that backward gives no gradient, as forward gives zeros there, if that is padding.
+
+    The mismatch must be gone in the rest where the inputs are zero there. Empty for none.
+    """
+    padding = dict(_padded(sample))
+    if not padding or (wanted is not None and wanted not in padding):
+        return ()
+    kept = {name: ~padded for name, padded in padding.items()}
+    return () if _mismatch_in(sample, kept, wanted) else tuple(kept)
+
+
+def _padded(sample: Sample) -> Iterator[tuple[str, Tensor]]:
+    """Inputs with what of them is padding: bool, in the shape of the input."""
+    problem = sample.problem
+    moved = [p + STEPS[0] for p in problem.primals]
+    values = [problem.evaluate(at) for at in (problem.primals, moved)]
+    pulled = [problem.pull_back(at, _signs_for(sample)) for at in (problem.primals, moved)]
+    runs = [r.value for r in values if not isinstance(r, Raised)]
+    gradients = [g.value for g in pulled if not isinstance(g, Raised)]
+    if len(runs) < len(values) or len(gradients) < len(pulled):
+        return
+    zeros = [sum(o != 0 for o in outputs) == 0 for outputs in zip(*runs, strict=True)]
+    for place, (name, primal) in enumerate(zip(problem.input_names, problem.primals, strict=True)):
+        given = [g[place] for g in gradients]
+        if any(g is None for g in given) or not primal.dim():
+            continue
+        unset = sum((g != 0) for g in given if g is not None) == 0
+        if isinstance(unset, Tensor) and any(_are_the_same_rows(unset, z) for z in zeros):
+            yield name, unset
+
+
+def _signs_for(sample: Sample) -> Sequence[Tensor]:
+    outputs = sample.problem.outputs
+    return outputs.unflatten(random_signs(outputs.size, sample.key))
+
+
+def _are_the_same_rows(one: Tensor, other: Tensor) -> bool:
+    """Whether two masks are set at the same leading indices, and at some of these alone.
+
+    Of two sequences of vectors as long as each other, the vectors may have other lengths.
+    """
+    for count in range(min(one.dim(), other.dim()), 0, -1):
+        if one.shape[:count] != other.shape[:count]:
+            continue
+        rows = [m.reshape(*m.shape[:count], -1).all(dim=-1) for m in (one, other)]
+        if rows[0].any() and not rows[0].all() and torch.equal(*rows):
+            return torch.equal(
+                one, rows[0].reshape(*rows[0].shape, *[1] * (one.dim() - count)).expand_as(one)
+            )
+    return False
+
+
+def _mismatch_in(sample: Sample, parts: Mapping[str, Tensor], wanted: str | None) -> bool:
+    """Whether it is there in parts of some inputs (bool, in their shapes) where all else of these is zero."""
+    given = dict(zip(sample.problem.input_names, sample.problem.primals, strict=True))
+    moved = with_values(
+        sample, {n: torch.where(p.to(given[n].device), given[n], 0.0) for n, p in parts.items()}
+    )
+    problem = moved.problem
+    judged = judge(problem, Tolerance(sample.subject.settings.rtol))
+    if not isinstance(judged, Judged):
+        return False
+    wrong = judged.comparison.wrong.clone()
+    blocks = dict(zip(problem.input_names, judged.inputs.blocks, strict=True))
+    for name, part in parts.items():
+        block = blocks[name]
+        elsewhere = ~part.cpu().reshape(*part.shape, *[1] * (len(block.shape) - part.dim()))
+        wrong[:, block.start : block.stop][:, elsewhere.expand(block.shape).reshape(-1)] = False
+    asked = blocks.get(wanted or "")
+    return bool(wrong.any() if asked is None else wrong[:, asked.start : asked.stop].any())
+
+
+def padding(near: Neighbours, finding: Finding) -> Finding | None:
+    """It is gone where a part that means nothing holds zeros."""
+    padded = near.once(padded_inputs, finding.input) if finding.code in OF_A_SLOPE else ()
+    names = " and ".join(f"`{name}`" for name in padded)
+    what = f"that {names} may hold values where forward and backward give zeros"
+    hint = declare(f"a `make:` function for {names} that leaves zeros there")
+    return invented(finding, [what], hint) if padded else None

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gradverify.verifier.doubt.deliberate import CUT_OFF, chosen_of
+from gradverify.verifier.checks.deliberate import CUT_OFF, chosen_of
 
 SLOPES = torch.tensor([0.3, -1.2, 2.0, 0.7], dtype=torch.float64)
 U = torch.tensor([0.5, -1.5, 0.25, 3.0], dtype=torch.float64)

@@ -6,8 +6,8 @@ from torch.autograd import Function
 
 from gradverify.model import Case, Finding, Point, Settings, Severity, Target, TargetKind
 from gradverify.verifier import guard
+from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.subject import Sample, Subject
-from gradverify.verifier.doubt.deliberate import looks_deliberate
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.problem import CallProblem, Layout
 

@@ -6,9 +6,9 @@ from torch.autograd import Function
 
 from gradverify.model import Case, Finding, Point, Settings, Severity, Target, TargetKind
 from gradverify.verifier import guard
+from gradverify.verifier.checks.neighbours import Neighbours
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.doubt.inferred_inputs import AT_DECLARED
-from gradverify.verifier.doubt.neighbours import Neighbours
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.problem import CallProblem, Layout
 

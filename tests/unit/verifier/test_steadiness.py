@@ -5,8 +5,8 @@ from torch.autograd import Function
 
 from gradverify.model import Case, Point, Settings, Target, TargetKind
 from gradverify.verifier import guard
+from gradverify.verifier.checks.neighbours import Neighbours, is_steady
 from gradverify.verifier.checks.subject import Sample, Subject
-from gradverify.verifier.doubt.neighbours import Neighbours, is_steady
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.problem import CallProblem, Layout
 

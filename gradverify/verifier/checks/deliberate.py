@@ -6,16 +6,10 @@ Found by what backward makes of multiples of one grad_output. A gradient that is
 ones and stays as it is at large ones, or is zero at small ones and linear at large ones; a normalised one is
 the same for all; a rectified one is linear once that of the negative is taken off. Anything else, a square or
 an absolute value, is taken for a mistake.
-
-What of inferred inputs was made up, and what says that a gradient is not meant to be the derivative.
-
-Exceptions that backward raises at inferred inputs: mistakes whatever the inputs, or what a guess makes.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -23,28 +17,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Doubt, Finding, RaisedError, tensors_of
-from gradverify.verifier.checks.reading import own_backward
+from gradverify.model import (
+    Finding,
+)
+from gradverify.verifier.checks.neighbours import FLAT, JUMPS, changed, is_flat, with_values
 from gradverify.verifier.checks.result import NOT_REPEATED
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.neighbours import FLAT, JUMPS, changed, is_flat, with_values
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.calling import Tensors
-from gradverify.verifier.raised_errors import is_bound_nowhere
 
 Gradient = Callable[[Sequence[Tensor]], Tensor | None]
 """From grad_outputs to the gradient of one input; None where backward raises or gives none."""
+
 
 SMALL, LARGE = 2.0**-60, 2.0**30
 """Multiples of grad_output below and above every bound that somebody sets, and every epsilon in a
 denominator. Powers of two add no rounding, and these are within the range of float32."""
 
+
 INSIDE = 0.1
 """Factor on an input whose values may lie outside of its domain: moderate ones are inside of most then."""
 
+
 NEAR = 1e-3
 """Relative: a smooth bound, or an epsilon beside an ordinary grad_output, makes no such difference there."""
+
 
 CUT_OFF = "it cuts off or normalises grad_output"
 """The same for all large grad_outputs: where an epsilon or a bound begins makes no difference."""
@@ -98,8 +96,10 @@ SCALES = (-1.0, 64.0)
 """Factors on grad_output. Powers of two up to the sign, so that a linear backward gives the multiple to
 within its rounding."""
 
+
 OTHER = (1.5, 0.3)
 """Factor and summand that make another real number of an argument."""
+
 
 LINEAR = 1e-6
 """Relative difference up to which a backward is linear: far above what rounding makes of a sum."""
@@ -309,18 +309,9 @@ def _moves(sample: Sample, place: int, output: int, value: Tensor, steps: Sequen
 OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV201", "GV202"})
 """Codes that say nothing of a gradient which is not meant to be the derivative."""
 
+
 OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
 """Codes that rest on a derivative of forward as it was measured."""
-
-
-OF_THE_COUNT = "GV105"
-"""Another number of gradients than of arguments, or one for what is no tensor and may be meant to be."""
-
-OF_A_WRITE = "GV402"
-"""A write into an input: a spec says of one that is kept for it `mutated: true`."""
-
-WRITES = frozenset({"GV401", "GV402", "GV403"})
-"""Writes into grad_output, an input, what was saved."""
 
 
 def signs_of(sample: Sample, finding: Finding) -> list[str]:
@@ -331,87 +322,3 @@ def signs_of(sample: Sample, finding: Finding) -> list[str]:
         return []
     said = [d.what for d in sample.subject.doubts if d.intent][:1]
     return [*said, *filter(None, [looks_deliberate(sample, finding)])]
-
-
-def inventions_of(sample: Sample) -> tuple[Doubt, ...]:
-    """What of the inputs of this case was invented."""
-    options, sizes = dict(sample.case.options), dict(sample.case.sizes)
-    return tuple(
-        d
-        for d in sample.subject.doubts
-        if not d.intent
-        and not d.extreme
-        and not (d.certain and options.get(d.name) in d.certain)
-        and not (d.optional and options.get(d.name, ...) is None)
-        and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)
-    )
-
-
-def size_in_doubt(sample: Sample) -> str:
-    """The input of which a size of 0 was guessed, which says nothing of any other size; else empty."""
-    empty = (t.name for i in sample.case.inputs for t in tensors_of(i) if 0 in t.shape)
-    name = next(empty, "")
-    return f"that `{name}` may be empty" if name else ""
-
-
-def count_in_doubt(sample: Sample, finding: Finding) -> str:
-    """What was guessed if another number of gradients is meant: how long a list of tensors is; else empty."""
-    lists = (a.name.partition("[")[0] for a in sample.arguments if a.name.endswith("]"))
-    name = next(lists, "") if finding.code == OF_THE_COUNT else ""
-    return f"how many tensors `{name}` holds" if name else ""
-
-
-def write_in_doubt(sample: Sample, finding: Finding) -> str:
-    """What was guessed if a write is meant: a buffer kept for it, an option that asks for it; else empty."""
-    if finding.code == OF_A_WRITE and finding.input not in {None, *sample.problem.input_names}:
-        return f"that `{finding.input}` is no buffer to be written into"
-    named = (a.name for a in sample.arguments if a.value is True and finding.code in WRITES)
-    asking = next((name for name in named if "inplace" in name.replace("_", "").lower()), "")
-    return f"`{asking}` = True, which may ask for that," if asking else ""
-
-
-ACCIDENTS = frozenset(
-    {"NameError", "AttributeError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
-)
-"""Exceptions in backward that inferred inputs do not explain: forward accepted them. An index beyond the end
-is one of a size or a rank that was guessed."""
-
-_NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
-
-
-def hangs_on_no_guess(sample: Sample, error: RaisedError | None) -> bool:
-    """Whether backward raised what no inputs at all explain: a name bound nowhere, its own signature."""
-    if error is None or error.deliberate:
-        return False
-    return is_bound_nowhere(error) or (error.type == "TypeError" and _takes_another_count(sample))
-
-
-def _takes_another_count(sample: Sample) -> bool:
-    """Whether backward takes another number of grad_outputs than forward has outputs, whatever is passed.
-
-    Where forward takes a list, how long it is may decide how many outputs there are.
-    """
-    function = sample.subject.function_class
-    if function is None or any("[" in a.name or a.in_list for a in sample.arguments):
-        return False
-    try:
-        signature = inspect.signature(own_backward(function))
-    except (TypeError, ValueError):
-        return False
-    try:
-        signature.bind(None, *(None for _ in range(sample.outputs_returned)))
-    except TypeError:
-        return True
-    return False
-
-
-def is_accident(sample: Sample, finding: Finding) -> bool:
-    """Whether backward raised what no choice of inputs explains.
-
-    What is asked in vain of a tensor or a number may have been meant to be another kind of argument.
-    """
-    raised = finding.raised
-    if raised is None or raised.deliberate or raised.type not in ACCIDENTS:
-        return False
-    named = _NO_ATTRIBUTE.match(raised.message)
-    return named is None or named[1] not in {type(a.value).__name__ for a in sample.arguments}

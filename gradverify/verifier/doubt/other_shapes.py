@@ -5,14 +5,11 @@ neither says so nor refuses an odd one. A vector given where rows of vectors are
 where three are meant, runs in forward as well. Where such things were guessed, a backward that is right at
 even sizes, for one dimension more or for the shape that it returned may be right for every caller.
 
-Shapes in which backward returned gradients, where they are not those of their inputs.
-
-Whether a mismatch hangs on two sizes that were guessed to differ: it is looked for again where they agree.
-
-An inverse by iterations, a logarithm by a series or a recurrence over powers runs on at an oblong matrix, and
-there gives something else; places that are kept within one length are read off what has another. A backward
-that divides by the wrong one of two sizes is right where they agree, too: where backward multiplies or
-divides by a size, such inputs say nothing in its favour.
+Two sizes that were guessed to differ may be meant to agree. An inverse by iterations, a logarithm by a
+series or a recurrence over powers runs on at an oblong matrix, and there gives something else; places that
+are kept within one length are read off what has another. A backward that divides by the wrong one of two
+sizes is right where they agree, too: where backward multiplies or divides by a size, such inputs say nothing
+in its favour.
 """
 
 from __future__ import annotations
@@ -24,18 +21,26 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from gradverify.model import Case, TensorInput
+from gradverify.model import (
+    Case,
+    Finding,
+    TensorInput,
+)
 from gradverify.source import called_name, definitions_behind
+from gradverify.verifier.checks.neighbours import Neighbours, is_square, mismatched
 from gradverify.verifier.checks.reading import Irregularity, own_backward
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.neighbours import is_square, mismatched
-from gradverify.verifier.doubt.structures import right_along, right_at_definite
+from gradverify.verifier.checks.wording import (
+    if_guessed,
+)
+from gradverify.verifier.doubt.domains import OF_AN_EXCEPTION, right_along, right_at_definite
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Other shapes, by the name of the input."""
+
 
 _OF_SHAPES = frozenset({Irregularity.SHAPE_SUMMED, Irregularity.SHAPE_REFUSED})
 
@@ -88,7 +93,7 @@ def _takes(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
     return [t.shape for t in before.value] == [t.shape for t in after.value]
 
 
-def returned_shapes(sample: Sample) -> Iterator[Shapes]:
+def shapes_returned(sample: Sample) -> Iterator[Shapes]:
     """Shapes of gradients that autograd refused, with no more dimensions than the input: all at once, each.
 
     None becomes a single number: a gradient that sums all of a vector is a mistake well known.
@@ -109,23 +114,30 @@ def _refused_shapes(sample: Sample) -> Iterator[tuple[str, tuple[int, ...]]]:
 LEADING = (2, 3, 5, 7)
 """Sizes for one dimension more: the first that no input has, so that it merges with none."""
 
+
 LEAST_BROADCAST = 2
 """Inputs of which one is broadcast to the others."""
+
 
 QUOTED = frozenset("'\"")
 """What an annotation has that names dimensions: `Float[Tensor, "n d"]`."""
 
+
 MOST_DIMENSIONS = 3
 """An input with more is not given another one."""
+
 
 MOST_TRIED, MOST_JUDGED = 30, 4
 """Combinations of shapes that forward is tried with, and how many of those that it takes are judged."""
 
+
 MOST_FEWER = 8
 """How many combinations with fewer dimensions are judged: two inputs have four, besides both together."""
 
+
 MOST_ENTRIES = 5_000
 """Entries of the Jacobian up to which another shape is tried: each trial measures one, twice as large."""
+
 
 MOST_RETURNED_ENTRIES = 50_000
 """The same for shapes that backward returned and those of fewer dimensions: smaller than what was guessed."""
@@ -171,7 +183,7 @@ def at_other_shapes(sample: Sample) -> tuple[str, ...]:
         return ()
     few = entries <= MOST_ENTRIES
     further = _further_dimensions(sample) if few else ()
-    found = _first_right(_taken(sample, [*returned_shapes(sample), *further]), MOST_JUDGED)
+    found = _first_right(_taken(sample, [*shapes_returned(sample), *further]), MOST_JUDGED)
     if not found and few:
         found = _first_right(_taken(sample, _broadcast_along_a_last(sample)), MOST_JUDGED)
         found = found or _first_right(_taken(sample, _rows_beside_numbers(sample)), MOST_JUDGED)
@@ -239,13 +251,13 @@ def _fewer_dimensions(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
         if isinstance(i, TensorInput) and len(i.shape) > 1 and not i.layout and i.value is None
     }
     singles = [{n: fewer} for n, shape in given.items() for fewer in dict.fromkeys((shape[:-1], shape[1:]))]
-    alone = [shapes for shapes, _ in islice(_alike(sample, singles), MOST_TRIED)]
+    alone = [shapes for shapes, _ in islice(_of_same_outputs(sample, singles), MOST_TRIED)]
     firsts = {n: shape for one in reversed(alone) for n, shape in one.items()}
     together = {n: firsts[n] for n in given if n in firsts}
     pairs = ({**a, **b} for a, b in itertools.combinations(alone, 2) if a.keys() != b.keys())
     but_one = ({n: shape for n, shape in together.items() if n != kept} for kept in together)
     several = [together, *alone, *pairs, *but_one]
-    yield from _alike(sample, [s for k, s in enumerate(several) if s and s not in several[:k]])
+    yield from _of_same_outputs(sample, [s for k, s in enumerate(several) if s and s not in several[:k]])
 
 
 def _single_numbers(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
@@ -256,7 +268,7 @@ def _single_numbers(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
     """
     given = [i for i in _differentiated(sample) if i.shape and not i.layout]
     if len(given) > 1:
-        yield from _alike(sample, ({i.name: ()} for i in reversed(given)))
+        yield from _of_same_outputs(sample, ({i.name: ()} for i in reversed(given)))
 
 
 def _all_with_fewer(sample: Sample) -> Iterator[Shapes]:
@@ -274,7 +286,7 @@ def _all_with_fewer(sample: Sample) -> Iterator[Shapes]:
     yield {i.name: i.shape[1:] for i in given}
 
 
-def _alike(sample: Sample, several: Iterable[Shapes]) -> Iterator[tuple[Shapes, Sample]]:
+def _of_same_outputs(sample: Sample, several: Iterable[Shapes]) -> Iterator[tuple[Shapes, Sample]]:
     """Those of several shapes at which forward gives outputs of the same shapes.
 
     A sum gives one number for every shape: there an input with as many dimensions as any keeps them, so that
@@ -360,14 +372,18 @@ def _reshaped(case: Case, shapes: Shapes) -> Case:
 COUNTING = frozenset({"len", "mean", "nanmean", "var", "std", "var_mean", "std_mean", "numel", "nelement"})
 """Calls whose result is a size, or goes by one."""
 
+
 SCALING = (ast.Mult, ast.Div, ast.FloorDiv, ast.Pow)
 """What makes a factor of a size. One that is added to is the end of a range of places."""
+
 
 DRAWS = 3
 """Draws of values at which two sizes agree: iterations do not end at a matrix that is nearly singular."""
 
+
 _PLAIN = frozenset({"float", "int", "sqrt", "tensor", "max", "min", "abs"})
 """Calls that make a number of a number: what goes into others is a shape, or a bound."""
+
 
 _OF_CTX = frozenset({"saved_tensors", "saved_variables", "needs_input_grad"})
 """Attributes of the ctx that hold no number."""
@@ -451,3 +467,47 @@ def _is_size(node: ast.expr) -> bool:
             return True
         case _:
             return False
+
+
+OF_A_SHAPE = "GV103"
+"""A gradient in another shape than its input has."""
+
+
+OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
+"""Codes that a wrong guess of a shape can have made."""
+
+
+def _shapes_of(finding: Finding, names: Iterable[str]) -> Finding | None:
+    return if_guessed(finding, (f"the shape of `{name}`" for name in names))
+
+
+def returned_shapes(near: Neighbours, finding: Finding) -> Finding | None:
+    """A gradient has the shape that may be meant."""
+    summed = of_returned_ranks(near.sample) if finding.code in OF_SHAPES else {}
+    right = summed and (finding.code == OF_A_SHAPE or right_at(near.sample, summed, finding.input))
+    return _shapes_of(finding, summed if right else ())
+
+
+def odd_sizes(near: Neighbours, finding: Finding) -> Finding | None:
+    """It is gone where all sizes are even."""
+    odd = near.once(odd_sizes_alone, finding.input) if _is_of_shapes(finding) else ()
+    return if_guessed(finding, (f"the odd size of `{name}`" for name in odd))
+
+
+def other_shapes(near: Neighbours, finding: Finding) -> Finding | None:
+    """It is gone where an input has more or fewer dimensions."""
+    return _shapes_of(finding, near.once(at_other_shapes) if _is_of_shapes(finding) else ())
+
+
+def other_sizes(near: Neighbours, finding: Finding) -> Finding | None:
+    """It is gone where two sizes agree."""
+    return if_guessed(finding, near.once(at_equal_sizes) if _is_of_shapes(finding) else ())
+
+
+def structured_shapes(near: Neighbours, finding: Finding) -> Finding | None:
+    """Both were guessed: a shape, and that any matrix of it is valid."""
+    return if_guessed(finding, [near.once(at_structured_shapes)] if finding.code in OF_SHAPES else ())
+
+
+def _is_of_shapes(finding: Finding) -> bool:
+    return finding.code in OF_SHAPES | {OF_AN_EXCEPTION}

@@ -1,0 +1,725 @@
+"""Whether a mismatch is gone on a domain, or along a manifold, that nobody declared.
+
+A forward that clamps its input to its domain, against rounding, is constant outside of it, where backward
+goes on with the derivative at the edge. A solver gives its fixed point the implicit gradient, whatever rounds
+lead there: where forward stops before it converges, its derivative is another one. A root, a rate or a
+variance is meant to be positive, and often neither says so nor refuses what is not. Such a backward is right
+for every value that is meant; so the mismatch is looked for again at other values of the kinds below.
+
+A Function of unit vectors or of symmetric matrices has a gradient that need be right only along that
+manifold. Inputs guessed off it make a right backward look wrong. So the mismatch is measured again at
+row-normalised and at symmetrised inputs, and only its part along the manifold counts. A forward that
+projects its inputs onto the manifold itself is made for inputs off it, if backward goes by where they were:
+nothing is measured again. If backward does not, forward normalises only what is normal already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradverify.model import (
+    Finding,
+    Point,
+    TensorInput,
+    tensors_of,
+)
+from gradverify.model.case import is_floating, is_free
+from gradverify.source import iterates
+from gradverify.verifier.checks.deliberate import OF_A_SLOPE
+from gradverify.verifier.checks.grad_output import ignoring_grad_output
+from gradverify.verifier.checks.kept import judged_jacobians
+from gradverify.verifier.checks.neighbours import (
+    FLAT,
+    JUMPS,
+    LARGEST_JACOBIAN,
+    Neighbours,
+    Projection,
+    compared,
+    is_far_off_along,
+    is_square,
+    mismatched,
+    moved_by_any,
+    one_like,
+    with_values,
+    wrong_inputs,
+)
+from gradverify.verifier.checks.reading import own_backward
+from gradverify.verifier.checks.structured_grad_outputs import wrong_with_structure
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import (
+    declare,
+    doubted,
+    if_guessed,
+    invented,
+    undeclared,
+)
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.compare import Comparison
+from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.problem import CallProblem, Layout
+from gradverify.verifier.numerics.tolerance import Tolerance
+from gradverify.verifier.numerics.verdict import Judged, judge
+
+SMALL = 0.1
+"""Factor on inputs at which most iterations converge, alone or added to one: slopes are below one there."""
+
+
+SPREAD = 0.05
+"""Relative half-width of the values that are tried around a single one at which backward is right."""
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Other values of an input, made of its own, and how a spec declares that only such are valid."""
+
+    declared: str
+    of: Callable[[Tensor], Tensor]
+
+
+_POSITIVE = _Values("`domain: positive`", torch.abs)
+
+
+_FRACTIONS = _Values("`domain: unit`", lambda x: x.abs().frac())
+
+
+_ABOVE_ONE = _Values("`range: [1, 4]`", lambda x: 1 + x.abs())
+
+
+CONVERGING = (
+    _Values("`range: [-0.3, 0.3]`", lambda x: SMALL * x),
+    _Values("`range: [0.7, 1.3]`", lambda x: 1 + SMALL * x),
+    _Values("a `make:` function of matrices near the identity", lambda x: one_like(x) + SMALL * x),
+)
+"""Values at which most iterations converge."""
+
+
+OF_DOMAINS = (_POSITIVE, _FRACTIONS, _ABOVE_ONE, CONVERGING[0])
+"""Values of which most domains hold one kind."""
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One (output, input) block of the Jacobian, rows of the output by entries of the input."""
+
+    numerical: Tensor
+    wrong: Tensor
+    telling: Tensor
+    """Known, and not zero."""
+    rows_of_all: Tensor
+    """The same rows of the whole numerical Jacobian: by every input."""
+
+
+def forward_iterates(sample: Sample) -> bool:
+    """Whether forward repeats a step until it converges."""
+    function = sample.subject.function_class
+    return function is not None and iterates(function.forward)
+
+
+def iterates_alone(sample: Sample) -> bool:
+    """Whether forward repeats a step until it converges, and backward does not."""
+    function = sample.subject.function_class
+    return function is not None and forward_iterates(sample) and not iterates(own_backward(function))
+
+
+def declares_values(sample: Sample) -> bool:
+    """Whether a spec says which values some input has."""
+    given = [t for i in sample.case.inputs for t in tensors_of(i)]
+    return any(t.range is not None or t.value is not None or t.structure or t.make for t in given) or bool(
+        sample.case.hook
+    )
+
+
+def right_where_converged(sample: Sample) -> str:
+    """How a spec declares small values, or those near one or the identity, if backward is right there."""
+    given = {a.name: a.value for a in sample.arguments if a.differentiable}
+    for values in CONVERGING:
+        moved = with_values(sample, {name: values.of(value) for name, value in given.items()})
+        if mismatched(moved) is False:
+            return values.declared
+    return ""
+
+
+def needless_minus_signs(near: Neighbours, wrong: str | None, names: Sequence[str]) -> tuple[str, ...]:
+    """What was guessed, in words, of the first input without whose minus signs backward is right; else empty.
+
+    Right in the gradient of `wrong`, or of any for None; `names` are the inputs that are tried. An index that
+    is read off a negative number counts from the end in forward, and not in backward.
+    """
+    for name in names:
+        primal = near.sample.problem.primals[near.sample.problem.input_names.index(name)]
+        if primal.is_complex() or not bool((primal < 0).any()):
+            continue
+        still = near.once(_wrong_without_signs, name)
+        if still is not None and not (still if wrong is None else wrong in still):
+            return (f"that negative values of `{name}` are valid",)
+    return ()
+
+
+def _wrong_without_signs(sample: Sample, name: str) -> frozenset[str] | None:
+    """Inputs whose gradient is wrong where an input has lost its minus signs, as `wrong_inputs`.
+
+    And what is before the point, where that is refused: a place between rows of a table must not be large.
+    """
+    primal = sample.problem.primals[sample.problem.input_names.index(name)]
+    found = (wrong_inputs(with_values(sample, {name: v.of(primal)})) for v in (_POSITIVE, _FRACTIONS))
+    return next((wrong for wrong in found if wrong is not None), None)
+
+
+def is_locally_constant(sample: Sample, finding: Finding) -> bool:
+    """Whether forward is constant beside the sample in every entry in which backward is wrong."""
+    block = _block(sample, finding)
+    return block is not None and _is_constant(sample, finding, block)
+
+
+def right_inside(near: Neighbours, finding: Finding) -> str:
+    """How a spec declares the domain in which backward is right, where it is wrong outside alone.
+
+    Outside forward is constant. Where whole outputs are, the inputs are outside of whatever domain there is;
+    where others depend on the same inputs, as in a sum over entries, backward must be right for all values
+    inside. Empty where forward is not constant, or constant everywhere: no domain explains that.
+    """
+    sample = near.sample
+    block = _block(sample, finding)
+    if block is None or not _is_constant(sample, finding, block):
+        return ""
+    inside = next(_right_inside(sample, finding, block), "")
+    if inside:
+        return inside
+    rows = block.wrong.any(dim=1)
+    whole = not block.rows_of_all[rows].any() and bool(_reacting(sample, finding)[rows].all())
+    return f"a `range:` of `{finding.input}` inside its domain" if whole else ""
+
+
+def _is_constant(sample: Sample, finding: Finding, block: _Block) -> bool:
+    """Whether forward is constant where backward is wrong: that output for the whole input, or all outputs.
+
+    That is, of every wrong entry of the Jacobian, either its output stays as it is when all of the input
+    moves, or every output does when its entry of the input moves. One output that another entry has no part
+    in is no plateau. A derivative of zero is not enough: where a distance vanishes, its cube has one, too.
+    """
+    if not block.wrong.any() or block.numerical[block.wrong].any():
+        return False
+    problem = sample.problem
+    place, output = problem.input_names.index(str(finding.input)), _output(sample, finding)
+    primal, base = problem.primals[place], problem.evaluate(problem.primals)
+    if isinstance(base, Raised):
+        return False
+    moving = moved_by_any(sample, place, output, base.value[output], FLAT).reshape(-1).cpu()
+    columns = block.wrong[moving].any(dim=0).reshape(primal.shape).to(primal)
+    for step in FLAT:
+        value = primal + step * columns * primal.abs().clamp_min(1.0)
+        moved = problem.evaluate((*problem.primals[:place], value, *problem.primals[place + 1 :]))
+        if isinstance(moved, Raised) or not all(map(torch.equal, moved.value, base.value)):
+            return False
+    return True
+
+
+def _output(sample: Sample, finding: Finding) -> int:
+    """The number of the output of a finding among those that are differentiated."""
+    return next(k for k, at in enumerate(sample.problem.output_positions) if at == finding.output)
+
+
+def _reacting(sample: Sample, finding: Finding) -> Tensor:
+    """Entries of the output of a finding (bool, flat) that change for large moves of its input."""
+    problem = sample.problem
+    output, place = _output(sample, finding), problem.input_names.index(str(finding.input))
+    base = problem.evaluate(problem.primals)
+    if isinstance(base, Raised):
+        return torch.zeros(problem.outputs.blocks[output].stop - problem.outputs.blocks[output].start).bool()
+    moved = moved_by_any(sample, place, output, base.value[output], JUMPS)
+    return moved.reshape(-1).cpu()
+
+
+def _right_inside(sample: Sample, finding: Finding, block: _Block) -> Iterator[str]:
+    """How a spec declares other values, for each kind of them at which backward is right and not all zero."""
+    names, primals = sample.problem.input_names, sample.problem.primals
+    name, primal = str(finding.input), primals[names.index(str(finding.input))]
+    right = block.telling.any(dim=0) & ~block.wrong.any(dim=0)
+    if right.any():
+        inside = primal.flatten()[right.to(primal.device)]
+        least, most = inside.min().item(), inside.max().item()
+        if _is_right(sample, {name: _between(primal, least, most)}, name):
+            yield f"`range: [{least:.3g}, {most:.3g}]` of `{name}`"
+    for values in OF_DOMAINS:
+        if _is_right(sample, {name: values.of(primal)}, name):
+            yield f"{values.declared} of `{name}`"
+
+
+def _between(primal: Tensor, least: float, most: float) -> Tensor:
+    """Different values in the order of an input's own, from one to another."""
+    middle, half = (least + most) / 2, (most - least) / 2
+    half = max(half, SPREAD * abs(middle))
+    ranks = primal.flatten().argsort().argsort().to(primal)
+    return (middle - half + 2 * half * (ranks + 1) / (len(ranks) + 1)).reshape(primal.shape)
+
+
+def _is_right(sample: Sample, values: dict[str, Tensor], name: str) -> bool:
+    """Whether backward is right at these values, at which every entry of the input has an effect."""
+    moved = with_values(sample, values)
+    if mismatched(moved, name) is not False:
+        return False
+    problem = moved.problem
+    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
+    found = problem.pull_back(problem.primals, u)
+    gradient = None if isinstance(found, Raised) else found.value[problem.input_names.index(name)]
+    return gradient is not None and bool((gradient != 0).all())
+
+
+def _block(sample: Sample, finding: Finding) -> _Block | None:
+    """The block of a finding; None where it was not measured."""
+    problem = sample.problem
+    if finding.input not in problem.input_names or finding.output not in problem.output_positions:
+        return None
+    output = problem.outputs.blocks[problem.output_positions.index(finding.output)]
+    if problem.primals[problem.input_names.index(finding.input)].is_complex() or output.dtype.is_complex:
+        return None
+    if 1 not in sample.judged and sample.inputs.size * problem.outputs.size > LARGEST_JACOBIAN:
+        return None
+    judged = judged_jacobians(sample, problem, largest=LARGEST_JACOBIAN)
+    if not isinstance(judged, Judged) or judged.in_groups or judged.inputs.size != sample.inputs.size:
+        return None
+    columns = judged.inputs.blocks[problem.input_names.index(finding.input)]
+    rows = judged.outputs.blocks[problem.output_positions.index(finding.output)]
+    compared, c, r = judged.comparison, slice(columns.start, columns.stop), slice(rows.start, rows.stop)
+    wrong = compared.wrong | compared.nonfinite
+    return _Block(compared.numerical[r, c], wrong[r, c], compared.telling[r, c], compared.numerical[r])
+
+
+SMALL = 0.1
+"""Size of the entries in which matrices near the identity differ from it: most series converge there."""
+
+
+Move = Callable[[Tensor], Tensor]
+"""An input to the nearest one on a manifold."""
+
+
+TAKES_BACK = 1e-2
+"""Relative change of the outputs below which forward projects its inputs onto the manifold: the epsilon
+under a root, and the like, may change them a little."""
+
+
+BLIND = 1e-6
+"""Relative change of a gradient, and of the outputs, that is rounding alone."""
+
+
+LOPSIDED = 3.0
+"""Factor between the rows of an input that is tried: another one for each row."""
+
+
+@dataclass(frozen=True)
+class _Manifold:
+    """How a spec declares it, how inputs get there, and what counts along it."""
+
+    declared: str
+    move: Move
+    along: Projection
+    of_squares: bool = True
+    """Of square matrices alone."""
+
+
+def right_along(sample: Sample) -> str:
+    """The structure of some input, as a spec declares it, along which the mismatch is not there; or empty.
+
+    Only those count that may be meant: unit rows unless forward normalises them, and backward knows; rows
+    with the sum 1 if both are blind to how long rows are; diagonal and triangular matrices of the inputs for
+    which backward gives nothing outside of that; symmetric and orthogonal ones.
+    """
+    return next(filter(None, _structures(sample)), "")
+
+
+def _structures(sample: Sample) -> Iterator[str]:
+    wrong = _wrong_places(sample)
+    blind = all(_is_blind_to_lengths(sample, place) for place in wrong)
+    if blind or not all(_takes_back(sample, place, _row_normalised) for place in wrong):
+        along = _along(sample, _UNIT_ROWS)
+        yield along and (_along(sample, _SHORT_ROWS) or along)
+    if blind:
+        yield _along(sample, _SIMPLEX)
+    if any(map(is_square, sample.problem.primals)):
+        yield from _along_supports(sample)
+        yield _along(sample, _SYMMETRIC)
+        yield _along(sample, _ORTHOGONAL)
+
+
+def _along(sample: Sample, kind: _Manifold, only: Collection[str] | None = None) -> str:
+    """The structure, if the mismatch is not there along it, of the one input that needs it, or of all."""
+    pairs = zip(sample.problem.input_names, sample.problem.primals, strict=True)
+    real = [(n, p) for n, p in pairs if p.dim() and not p.is_complex()]
+    names = [n for n, p in real if not kind.of_squares or is_square(p)]
+    names = [n for n in names if only is None or n in only]
+    shares = _shares(sample)
+    if _mismatch_along(sample, kind, names, shares):
+        return ""
+    alone = [[name] for name in names if not _mismatch_along(sample, kind, [name], shares)]
+    return f"{kind.declared} of {' and '.join(f'`{name}`' for name in (alone or [names])[0])}"
+
+
+def _along_supports(sample: Sample) -> Iterator[str]:
+    """The same for matrices that are zero outside of some entries, of the inputs whose gradient is, too."""
+    problem = sample.problem
+    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
+    pulled = problem.pull_back(problem.primals, u)
+    if isinstance(pulled, Raised):
+        return
+    given = zip(problem.input_names, problem.primals, pulled.value, strict=True)
+    gradients = {n: g for n, p, g in given if g is not None and is_square(p) and p.shape[-1] > 1 and g.any()}
+    for kind in _SUPPORTS:
+        names = [n for n, g in gradients.items() if g.shape[-2:] == g.mT.shape[-2:]]
+        names = [n for n in names if torch.equal(kind.along(gradients[n], gradients[n]), gradients[n])]
+        yield _along(sample, kind, names) if names else ""
+
+
+def right_at_definite(sample: Sample) -> str:
+    """The structure of positive definite matrices, if backward is right along symmetric ones there; or empty.
+
+    An iteration that solves with such a matrix alone overflows, or divides by zero, at any other one; a
+    series, or a fixed number of rounds, has converged near the identity.
+    """
+    return _along(sample, _DEFINITE) or _along(sample, _NEAR_IDENTITY)
+
+
+def linear_at_definite(sample: Sample) -> str:
+    """The structure of positive definite matrices, if backward is linear in grad_output there; or empty.
+
+    An iteration that solves with such a matrix alone need not converge at any other one.
+    """
+    if not any(is_square(p) and not p.is_complex() for p in sample.problem.primals):
+        return ""
+    moved = tuple(
+        replace(a, value=_definite(a.value)) if a.differentiable and is_square(a.value) else a
+        for a in sample.arguments
+    )
+    problem = replace(sample.problem, arguments=moved)
+    u = random_signs(problem.outputs.size, sample.key)
+    gradient = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
+    if isinstance(gradient, Raised) or not sample.inputs.flatten(gradient.value).isfinite().all():
+        return ""
+    subject = replace(sample.subject, is_first_of_options=True)
+    there = replace(sample, arguments=moved, problem=problem, point=Point.TYPICAL, draw=0, subject=subject)
+    return "" if wrong_with_structure(there) else "`structure: spd`"
+
+
+def _wrong_places(sample: Sample) -> list[int]:
+    """Places of the inputs whose gradient is wrong; all where that is not known."""
+    names = sample.problem.input_names
+    return [names.index(name) for name in _shares(sample)] or list(range(len(names)))
+
+
+def _shares(sample: Sample) -> dict[str, float]:
+    """Inputs whose gradient is wrong, with the largest difference as a share of the largest derivative."""
+    comparison = compared(sample)
+    if comparison is None:
+        return {}
+    wrong = comparison.wrong | comparison.nonfinite
+    difference = (comparison.analytical - comparison.numerical).abs().nan_to_num(0.0, 0.0, 0.0)
+    found = {}
+    for name, block in zip(sample.problem.input_names, sample.inputs.blocks, strict=True):
+        columns = slice(block.start, block.stop)
+        if wrong[:, columns].any():
+            largest = comparison.numerical[:, columns].abs().nan_to_num(0.0, 0.0, 0.0).max().item()
+            share = difference[:, columns].max().item() / largest if largest else 1.0
+            found[name] = min(share, 1.0) or 1.0
+    return found
+
+
+def _takes_back(sample: Sample, place: int, move: Move) -> bool:
+    """Whether forward gives for an input what it gives for the nearest one on a manifold."""
+    problem = sample.problem
+    primal = problem.primals[place]
+    if not primal.dim():
+        return False
+    outputs = []
+    for value in (_lopsided(primal), move(primal)):
+        result = problem.evaluate((*problem.primals[:place], value, *problem.primals[place + 1 :]))
+        if isinstance(result, Raised):
+            return False
+        outputs.append(result.value)
+    return all(
+        a.shape == b.shape and bool(((a - b).norm() <= TAKES_BACK * b.norm()).all())
+        for a, b in zip(*outputs, strict=True)
+    )
+
+
+def _lopsided(primal: Tensor) -> Tensor:
+    """Every row longer than it was, each by another factor."""
+    rows = torch.linspace(1.0, LOPSIDED, max(1, primal[..., 0].numel()) + 1, dtype=torch.float64)[1:]
+    return primal * rows.reshape(primal.shape[:-1]).unsqueeze(-1).to(primal)
+
+
+def _is_blind_to_lengths(sample: Sample, place: int) -> bool:
+    """Whether neither forward nor the gradient of an input goes by how long its rows are.
+
+    Where forward does not, the derivative is the smaller the longer the row.
+    """
+    problem = sample.problem
+    primal = problem.primals[place]
+    if not primal.dim() or primal.is_complex():
+        return False
+    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
+    found = []
+    for value in (primal, _lopsided(primal)):
+        moved = (*problem.primals[:place], value, *problem.primals[place + 1 :])
+        values, gradients = problem.evaluate(moved), problem.pull_back(moved, u)
+        gradient = None if isinstance(gradients, Raised) else gradients.value[place]
+        if isinstance(values, Raised) or gradient is None:
+            return False
+        found.append((*values.value, gradient))
+    return all(a.shape == b.shape and torch.allclose(a, b, rtol=BLIND) for a, b in zip(*found, strict=True))
+
+
+def _mismatch_along(
+    sample: Sample, kind: _Manifold, names: Collection[str], shares: Mapping[str, float]
+) -> bool:
+    """Whether there is a mismatch where some inputs are on a manifold, and move along it.
+
+    Or one would hide: where a gradient all but vanishes, a mistake of the same share of it is not seen.
+    """
+    arguments = tuple(
+        replace(a, value=kind.move(a.value)) if a.differentiable and a.name in names else a
+        for a in sample.arguments
+    )
+    problem = replace(sample.problem, arguments=arguments)
+    if is_far_off_along(sample, problem, problem.input_names, dict.fromkeys(names, kind.along)):
+        return True
+    judged = judge(problem, Tolerance(sample.subject.settings.rtol))
+    values = problem.evaluate(problem.primals)
+    if not isinstance(judged, Judged) or isinstance(values, Raised):
+        return True  # forward or backward refuses such inputs: it is not meant for them
+    if not all(bool(v.isfinite().all()) for v in values.value) or ignoring_grad_output(problem):
+        return True  # it is not meant for such inputs either
+    return _differs_along(problem, judged.comparison, dict.fromkeys(names, kind.along), shares)
+
+
+def _differs_along(
+    problem: CallProblem,
+    comparison: Comparison,
+    projections: Mapping[str, Projection],
+    shares: Mapping[str, float],
+) -> bool:
+    """Whether both Jacobians differ along the manifolds of some inputs, or a mistake would hide."""
+    nonfinite = comparison.nonfinite.any()
+    # All of a row with a wrong entry: what a projection sets against that entry may be too small to be wrong.
+    wrong = comparison.wrong.any(dim=1, keepdim=True)
+    difference = torch.where(wrong, comparison.analytical - comparison.numerical, 0.0)
+    pairs = zip(Layout.of(problem.primals).blocks, problem.primals, strict=True)
+    for name, (block, primal) in zip(problem.input_names, pairs, strict=True):
+        columns = slice(block.start, block.stop)
+        allowed = (
+            comparison.bound[:, columns].nan_to_num(0.0, 0.0, 0.0).amax() if block.stop > block.start else 0.0
+        )
+        steepest = comparison.numerical[:, columns].abs().nan_to_num(0.0, 0.0, 0.0)
+        if name in shares and not bool((shares[name] * steepest > allowed).any()):
+            return True
+        for row in difference[:, columns]:
+            shaped = row.reshape(block.shape)
+            along = projections[name](shaped, primal.cpu()) if name in projections else shaped
+            if along.numel() and (along.abs() > allowed + 1e-9 * row.abs().max()).any():
+                return True
+    return bool(nonfinite)
+
+
+def _row_normalised(x: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(x, dim=-1) if x.dim() else x
+
+
+def _along_sphere(difference: Tensor, x: Tensor) -> Tensor:
+    """Without the part along x: moving along x leaves the unit sphere."""
+    if not x.dim():
+        return difference
+    return difference - (difference * x).sum(dim=-1, keepdim=True) * x
+
+
+def _sharing_one(x: Tensor) -> Tensor:
+    """Positive rows with the sum 1."""
+    return x.abs() / x.abs().sum(dim=-1, keepdim=True) if x.dim() and not x.is_complex() else x
+
+
+def _along_simplex(difference: Tensor, x: Tensor) -> Tensor:
+    """Without the mean of each row: a sum that remains 1 changes by none."""
+    return difference - difference.mean(dim=-1, keepdim=True) if x.dim() else difference
+
+
+def _symmetrised(x: Tensor) -> Tensor:
+    return (x + x.mT) / 2
+
+
+def _definite(x: Tensor) -> Tensor:
+    return x @ x.mT + x.shape[-1] * one_like(x)
+
+
+def _near_identity(x: Tensor) -> Tensor:
+    return one_like(x) + SMALL * _symmetrised(x) / x.abs().max().clamp_min(1.0)
+
+
+def _along_symmetric(difference: Tensor, x: Tensor) -> Tensor:
+    del x
+    return _symmetrised(difference)
+
+
+def _nearest_orthogonal(x: Tensor) -> Tensor:
+    nearest: Tensor = torch.linalg.qr(x).Q
+    return nearest
+
+
+def _along_orthogonal(difference: Tensor, x: Tensor) -> Tensor:
+    """Its part along x times an antisymmetric matrix: moving there leaves x orthogonal."""
+    turned: Tensor = x.mT @ difference
+    skew: Tensor = (turned - turned.mT) / 2
+    return x.matmul(skew)
+
+
+def _diagonal(x: Tensor) -> Tensor:
+    """Of eigenvalues: a root of them is real."""
+    return torch.diag_embed(torch.diagonal(x, dim1=-2, dim2=-1).abs())
+
+
+def _along_diagonal(difference: Tensor, x: Tensor) -> Tensor:
+    del x
+    return torch.diag_embed(torch.diagonal(difference, dim1=-2, dim2=-1))
+
+
+_UNIT_ROWS = _Manifold("`structure: unit-norm`", _row_normalised, _along_sphere, of_squares=False)
+
+
+_SHORT_ROWS = _Manifold(
+    "a narrower `range:`",
+    lambda x: _row_normalised(x) / 2,
+    lambda difference, _: difference,
+    of_squares=False,
+)
+"""Rows of another length, along which everything counts: then it is the size of the values that matters."""
+
+
+_SIMPLEX = _Manifold("`structure: simplex`", _sharing_one, _along_simplex, of_squares=False)
+
+
+_SYMMETRIC = _Manifold("`structure: symmetric`", _symmetrised, _along_symmetric)
+
+
+_ORTHOGONAL = _Manifold("`structure: orthogonal`", _nearest_orthogonal, _along_orthogonal)
+
+
+_DEFINITE = _Manifold("`structure: spd`", _definite, _along_symmetric)
+
+
+_NEAR_IDENTITY = _Manifold(
+    "a `make:` function of symmetric matrices near the identity", _near_identity, _along_symmetric
+)
+
+
+_SUPPORTS = (
+    _Manifold("a `make:` function of diagonal matrices", _diagonal, _along_diagonal),
+    _Manifold("`structure: triangular`", torch.tril, lambda difference, _: difference.tril()),
+    _Manifold("a `make:` function of upper triangular matrices", torch.triu, lambda d, _: d.triu()),
+)
+
+
+OF_AN_EXCEPTION = "GV102"
+"""Backward raises."""
+
+OF_GRAD_OUTPUT = "GV106"
+"""Of what backward makes of grad_output, whatever forward is."""
+
+
+OF_NO_VALUE = "GV108"
+"""A gradient that is NaN or infinite: its author may divide by what is never zero, or never alike."""
+
+
+ON_NO_MANIFOLD = ("GV102", "GV104", "GV106", "GV2", "GV501")
+"""Codes that no manifold explains. Where the first derivative is right in every direction, there is none; and
+a backward is linear in grad_output wherever the inputs lie, but for an iteration that does not converge."""
+
+
+NOT_CONVERGED = "that forward's iteration converges at such values"
+
+
+CONVERGES_ELSEWHERE = "forward repeats a step, which need not converge at such values"
+
+
+CONSTANT = "forward is constant wherever it is wrong, as outside of a domain"
+
+
+SOME_RANGE = "a narrower `range:`"
+
+
+OF_A_DOMAIN = OF_A_SLOPE | {OF_NO_VALUE}
+"""Codes that values outside of a domain can have made."""
+
+
+def iterations(near: Neighbours, finding: Finding) -> Finding | None:
+    """Where forward stops before it converges, its derivative is another one than that of the fixed point.
+
+    A spec without a range for any input does not say that it converges, either.
+    """
+    sample = near.sample
+    if finding.code not in OF_A_SLOPE or (declares_values(sample) and not sample.subject.inferred):
+        return None
+    right = near.once(iterates_alone) and near.once(right_where_converged)
+    return _not_converged(near, finding, right) if right else None
+
+
+def any_iterations(near: Neighbours, finding: Finding) -> Finding | None:
+    """At undeclared values forward need not converge, whether or not backward repeats a step, too."""
+    iterates = finding.code in OF_A_SLOPE and near.once(forward_iterates)
+    return _not_converged(near, finding, SOME_RANGE) if iterates else None
+
+
+def _not_converged(near: Neighbours, finding: Finding, declared: str) -> Finding:
+    if near.sample.subject.inferred:
+        return invented(finding, [NOT_CONVERGED], declare(declared))
+    return undeclared(finding, CONVERGES_ELSEWHERE, declared)
+
+
+def outside_domain(near: Neighbours, finding: Finding) -> Finding | None:
+    """Forward is constant where it is there."""
+    inside = right_inside(near, finding) if finding.code in OF_A_DOMAIN else ""
+    what = f"that `{finding.input}` has other values (forward is constant wherever backward is wrong)"
+    return invented(finding, [what], declare(inside)) if inside else None
+
+
+def constant_there(near: Neighbours, finding: Finding) -> Finding | None:
+    """At undeclared values, beside those at which backward is right."""
+    if finding.code not in OF_A_DOMAIN or not is_locally_constant(near.sample, finding):
+        return None
+    declared = _of_undeclared(near.sample, finding.input)
+    if near.sample.subject.inferred:
+        what = f"that `{finding.input}` has such values (forward is constant wherever backward is wrong)"
+        return invented(finding, [what], declare(declared))
+    return undeclared(finding, CONSTANT, declared)
+
+
+def _of_undeclared(sample: Sample, name: str | None) -> str:
+    """What declares the values of an input, or those of others where its own are declared, and theirs not."""
+    tensors = [i for i in sample.case.inputs if isinstance(i, TensorInput)]
+    others = [f"`{i.name}`" for i in tensors if not is_floating(i) and i.name != name and i.value is None]
+    own = next((i for i in tensors if i.name == name), None)
+    if own is None or is_free(own) or not others:
+        return f"a `range:` of `{name}`"
+    return f"a `make:` function for {' and '.join(others)}"
+
+
+def minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
+    """Of what acts on the first input."""
+    if finding.code not in OF_A_SLOPE | {OF_AN_EXCEPTION}:
+        return None
+    return if_guessed(finding, needless_minus_signs(near, finding.input, near.sample.problem.input_names[1:]))
+
+
+def any_minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
+    """At undeclared values, of any input."""
+    names = near.sample.problem.input_names if finding.code in OF_A_SLOPE else ()
+    return if_guessed(finding, needless_minus_signs(near, finding.input, names))
+
+
+def manifold(near: Neighbours, finding: Finding) -> Finding | None:
+    """It is gone along a manifold, or at definite matrices."""
+    along = ""
+    if not finding.code.startswith(ON_NO_MANIFOLD):
+        along = near.once(right_along) or near.once(right_at_definite)
+    if finding.code == OF_GRAD_OUTPUT:
+        along = near.once(linear_at_definite)
+    return doubted(finding, along) if along else None
