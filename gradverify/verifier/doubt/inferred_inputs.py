@@ -36,7 +36,7 @@ from gradverify.rules import Family
 from gradverify.verifier.checks.deliberate import OF_A_SLOPE, signs_of
 from gradverify.verifier.checks.equal_entries import BETWEEN_INPUTS
 from gradverify.verifier.checks.neighbours import Neighbours, Reason, is_steady, mismatched, wrong_inputs
-from gradverify.verifier.checks.reading import Irregularity, own_backward
+from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.result import NOT_REPEATED, CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
@@ -281,23 +281,6 @@ def _meant(near: Neighbours, finding: Finding) -> Finding | None:
     return if_guessed(finding, [guess_behind(near.sample, finding)])
 
 
-def _real_inputs(near: Neighbours, finding: Finding) -> Finding | None:
-    """A Fourier transform takes real inputs, too; its complex gradients are right for complex ones."""
-    if finding.code != OF_THE_DTYPE or finding.input not in _of_complex_gradients(near.sample):
-        return None
-    return if_guessed(finding, [f"that `{finding.input}` is real"])
-
-
-def _of_complex_gradients(sample: Sample) -> set[str]:
-    """Real inputs for which backward returned a complex gradient."""
-    reader = sample.subject.reader
-    return {
-        sample.arguments[remark.position].name
-        for (kind, _), remark in (reader.remarks.items() if reader is not None else ())
-        if kind is Irregularity.DTYPE and "complex" in remark.got and "complex" not in remark.expected
-    }
-
-
 def _given_dtype(near: Neighbours, finding: Finding) -> Finding | None:
     """A gradient in the one dtype that its author calls it with is of that of the input there."""
     problem = near.sample.problem
@@ -342,7 +325,6 @@ AT_DECLARED: tuple[Reason, ...] = (
     _meant,
     outside_domain,
     invented_values,
-    _real_inputs,
     _given_dtype,
     returned_shapes,
     iterations,
