@@ -15,7 +15,7 @@ nothing is measured again. If backward does not, forward normalises only what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,10 +25,8 @@ from gradverify.model import (
     Finding,
     Point,
     TensorInput,
-    tensors_of,
 )
 from gradverify.model.case import is_floating, is_free
-from gradverify.source import iterates
 from gradverify.verifier.checks.deliberate import OF_A_SLOPE
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.kept import judged_jacobians
@@ -45,15 +43,12 @@ from gradverify.verifier.checks.neighbours import (
     moved_by_any,
     one_like,
     with_values,
-    wrong_inputs,
 )
-from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.structured_grad_outputs import wrong_with_structure
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (
     declare,
     doubted,
-    if_guessed,
     invented,
     undeclared,
 )
@@ -65,40 +60,21 @@ from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 
 SMALL = 0.1
-"""Factor on inputs at which most iterations converge, alone or added to one: slopes are below one there."""
+"""Factor on inputs at which most iterations and series converge, alone or added to one or the identity:
+slopes are below one there."""
 
 
 SPREAD = 0.05
 """Relative half-width of the values that are tried around a single one at which backward is right."""
 
 
-@dataclass(frozen=True)
-class _Values:
-    """Other values of an input, made of its own, and how a spec declares that only such are valid."""
-
-    declared: str
-    of: Callable[[Tensor], Tensor]
-
-
-_POSITIVE = _Values("`domain: positive`", torch.abs)
-
-
-_FRACTIONS = _Values("`domain: unit`", lambda x: x.abs().frac())
-
-
-_ABOVE_ONE = _Values("`range: [1, 4]`", lambda x: 1 + x.abs())
-
-
-CONVERGING = (
-    _Values("`range: [-0.3, 0.3]`", lambda x: SMALL * x),
-    _Values("`range: [0.7, 1.3]`", lambda x: 1 + SMALL * x),
-    _Values("a `make:` function of matrices near the identity", lambda x: one_like(x) + SMALL * x),
-)
-"""Values at which most iterations converge."""
-
-
-OF_DOMAINS = (_POSITIVE, _FRACTIONS, _ABOVE_ONE, CONVERGING[0])
-"""Values of which most domains hold one kind."""
+DOMAINS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "`domain: positive`": torch.abs,
+    "`domain: unit`": lambda x: x.abs().frac(),
+    "`range: [1, 4]`": lambda x: 1 + x.abs(),
+    "`range: [-0.3, 0.3]`": lambda x: SMALL * x,
+}
+"""How a spec declares a domain, and values in it made of an input's own: most domains hold one kind."""
 
 
 @dataclass(frozen=True)
@@ -111,62 +87,6 @@ class _Block:
     """Known, and not zero."""
     rows_of_all: Tensor
     """The same rows of the whole numerical Jacobian: by every input."""
-
-
-def forward_iterates(sample: Sample) -> bool:
-    """Whether forward repeats a step until it converges."""
-    function = sample.subject.function_class
-    return function is not None and iterates(function.forward)
-
-
-def iterates_alone(sample: Sample) -> bool:
-    """Whether forward repeats a step until it converges, and backward does not."""
-    function = sample.subject.function_class
-    return function is not None and forward_iterates(sample) and not iterates(own_backward(function))
-
-
-def declares_values(sample: Sample) -> bool:
-    """Whether a spec says which values some input has."""
-    given = [t for i in sample.case.inputs for t in tensors_of(i)]
-    return any(t.range is not None or t.value is not None or t.structure or t.make for t in given) or bool(
-        sample.case.hook
-    )
-
-
-def right_where_converged(sample: Sample) -> str:
-    """How a spec declares small values, or those near one or the identity, if backward is right there."""
-    given = {a.name: a.value for a in sample.arguments if a.differentiable}
-    for values in CONVERGING:
-        moved = with_values(sample, {name: values.of(value) for name, value in given.items()})
-        if mismatched(moved) is False:
-            return values.declared
-    return ""
-
-
-def needless_minus_signs(near: Neighbours, wrong: str | None, names: Sequence[str]) -> tuple[str, ...]:
-    """What was guessed, in words, of the first input without whose minus signs backward is right; else empty.
-
-    Right in the gradient of `wrong`, or of any for None; `names` are the inputs that are tried. An index that
-    is read off a negative number counts from the end in forward, and not in backward.
-    """
-    for name in names:
-        primal = near.sample.problem.primals[near.sample.problem.input_names.index(name)]
-        if primal.is_complex() or not bool((primal < 0).any()):
-            continue
-        still = near.once(_wrong_without_signs, name)
-        if still is not None and not (still if wrong is None else wrong in still):
-            return (f"that negative values of `{name}` are valid",)
-    return ()
-
-
-def _wrong_without_signs(sample: Sample, name: str) -> frozenset[str] | None:
-    """Inputs whose gradient is wrong where an input has lost its minus signs, as `wrong_inputs`.
-
-    And what is before the point, where that is refused: a place between rows of a table must not be large.
-    """
-    primal = sample.problem.primals[sample.problem.input_names.index(name)]
-    found = (wrong_inputs(with_values(sample, {name: v.of(primal)})) for v in (_POSITIVE, _FRACTIONS))
-    return next((wrong for wrong in found if wrong is not None), None)
 
 
 def is_locally_constant(sample: Sample, finding: Finding) -> bool:
@@ -244,9 +164,9 @@ def _right_inside(sample: Sample, finding: Finding, block: _Block) -> Iterator[s
         least, most = inside.min().item(), inside.max().item()
         if _is_right(sample, {name: _between(primal, least, most)}, name):
             yield f"`range: [{least:.3g}, {most:.3g}]` of `{name}`"
-    for values in OF_DOMAINS:
-        if _is_right(sample, {name: values.of(primal)}, name):
-            yield f"{values.declared} of `{name}`"
+    for declared, move in DOMAINS.items():
+        if _is_right(sample, {name: move(primal)}, name):
+            yield f"{declared} of `{name}`"
 
 
 def _between(primal: Tensor, least: float, most: float) -> Tensor:
@@ -287,10 +207,6 @@ def _block(sample: Sample, finding: Finding) -> _Block | None:
     compared, c, r = judged.comparison, slice(columns.start, columns.stop), slice(rows.start, rows.stop)
     wrong = compared.wrong | compared.nonfinite
     return _Block(compared.numerical[r, c], wrong[r, c], compared.telling[r, c], compared.numerical[r])
-
-
-SMALL = 0.1
-"""Size of the entries in which matrices near the identity differ from it: most series converge there."""
 
 
 Move = Callable[[Tensor], Tensor]
@@ -551,35 +467,11 @@ def _definite(x: Tensor) -> Tensor:
     return x @ x.mT + x.shape[-1] * one_like(x)
 
 
-def _near_identity(x: Tensor) -> Tensor:
-    return one_like(x) + SMALL * _symmetrised(x) / x.abs().max().clamp_min(1.0)
-
-
-def _along_symmetric(difference: Tensor, x: Tensor) -> Tensor:
-    del x
-    return _symmetrised(difference)
-
-
-def _nearest_orthogonal(x: Tensor) -> Tensor:
-    nearest: Tensor = torch.linalg.qr(x).Q
-    return nearest
-
-
 def _along_orthogonal(difference: Tensor, x: Tensor) -> Tensor:
     """Its part along x times an antisymmetric matrix: moving there leaves x orthogonal."""
     turned: Tensor = x.mT @ difference
     skew: Tensor = (turned - turned.mT) / 2
     return x.matmul(skew)
-
-
-def _diagonal(x: Tensor) -> Tensor:
-    """Of eigenvalues: a root of them is real."""
-    return torch.diag_embed(torch.diagonal(x, dim1=-2, dim2=-1).abs())
-
-
-def _along_diagonal(difference: Tensor, x: Tensor) -> Tensor:
-    del x
-    return torch.diag_embed(torch.diagonal(difference, dim1=-2, dim2=-1))
 
 
 _UNIT_ROWS = _Manifold("`structure: unit-norm`", _row_normalised, _along_sphere, of_squares=False)
@@ -597,23 +489,29 @@ _SHORT_ROWS = _Manifold(
 _SIMPLEX = _Manifold("`structure: simplex`", _sharing_one, _along_simplex, of_squares=False)
 
 
-_SYMMETRIC = _Manifold("`structure: symmetric`", _symmetrised, _along_symmetric)
+_SYMMETRIC = _Manifold("`structure: symmetric`", _symmetrised, lambda d, _: _symmetrised(d))
 
 
-_ORTHOGONAL = _Manifold("`structure: orthogonal`", _nearest_orthogonal, _along_orthogonal)
+_ORTHOGONAL = _Manifold("`structure: orthogonal`", lambda x: torch.linalg.qr(x).Q, _along_orthogonal)
 
 
-_DEFINITE = _Manifold("`structure: spd`", _definite, _along_symmetric)
+_DEFINITE = _Manifold("`structure: spd`", _definite, lambda d, _: _symmetrised(d))
 
 
 _NEAR_IDENTITY = _Manifold(
-    "a `make:` function of symmetric matrices near the identity", _near_identity, _along_symmetric
+    "a `make:` function of symmetric matrices near the identity",
+    lambda x: one_like(x) + SMALL * _symmetrised(x) / x.abs().max().clamp_min(1.0),
+    lambda d, _: _symmetrised(d),
 )
 
 
 _SUPPORTS = (
-    _Manifold("a `make:` function of diagonal matrices", _diagonal, _along_diagonal),
-    _Manifold("`structure: triangular`", torch.tril, lambda difference, _: difference.tril()),
+    _Manifold(
+        "a `make:` function of diagonal matrices",
+        lambda x: torch.diag_embed(x.diagonal(dim1=-2, dim2=-1).abs()),  # of eigenvalues: a root is real
+        lambda d, _: torch.diag_embed(d.diagonal(dim1=-2, dim2=-1)),
+    ),
+    _Manifold("`structure: triangular`", torch.tril, lambda d, _: d.tril()),
     _Manifold("a `make:` function of upper triangular matrices", torch.triu, lambda d, _: d.triu()),
 )
 
@@ -634,44 +532,11 @@ ON_NO_MANIFOLD = ("GV102", "GV104", "GV106", "GV2", "GV501")
 a backward is linear in grad_output wherever the inputs lie, but for an iteration that does not converge."""
 
 
-NOT_CONVERGED = "that forward's iteration converges at such values"
-
-
-CONVERGES_ELSEWHERE = "forward repeats a step, which need not converge at such values"
-
-
 CONSTANT = "forward is constant wherever it is wrong, as outside of a domain"
-
-
-SOME_RANGE = "a narrower `range:`"
 
 
 OF_A_DOMAIN = OF_A_SLOPE | {OF_NO_VALUE}
 """Codes that values outside of a domain can have made."""
-
-
-def iterations(near: Neighbours, finding: Finding) -> Finding | None:
-    """Where forward stops before it converges, its derivative is another one than that of the fixed point.
-
-    A spec without a range for any input does not say that it converges, either.
-    """
-    sample = near.sample
-    if finding.code not in OF_A_SLOPE or (declares_values(sample) and not sample.subject.inferred):
-        return None
-    right = near.once(iterates_alone) and near.once(right_where_converged)
-    return _not_converged(near, finding, right) if right else None
-
-
-def any_iterations(near: Neighbours, finding: Finding) -> Finding | None:
-    """At undeclared values forward need not converge, whether or not backward repeats a step, too."""
-    iterates = finding.code in OF_A_SLOPE and near.once(forward_iterates)
-    return _not_converged(near, finding, SOME_RANGE) if iterates else None
-
-
-def _not_converged(near: Neighbours, finding: Finding, declared: str) -> Finding:
-    if near.sample.subject.inferred:
-        return invented(finding, [NOT_CONVERGED], declare(declared))
-    return undeclared(finding, CONVERGES_ELSEWHERE, declared)
 
 
 def outside_domain(near: Neighbours, finding: Finding) -> Finding | None:
@@ -700,19 +565,6 @@ def _of_undeclared(sample: Sample, name: str | None) -> str:
     if own is None or is_free(own) or not others:
         return f"a `range:` of `{name}`"
     return f"a `make:` function for {' and '.join(others)}"
-
-
-def minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
-    """Of what acts on the first input."""
-    if finding.code not in OF_A_SLOPE | {OF_AN_EXCEPTION}:
-        return None
-    return if_guessed(finding, needless_minus_signs(near, finding.input, near.sample.problem.input_names[1:]))
-
-
-def any_minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
-    """At undeclared values, of any input."""
-    names = near.sample.problem.input_names if finding.code in OF_A_SLOPE else ()
-    return if_guessed(finding, needless_minus_signs(near, finding.input, names))
 
 
 def manifold(near: Neighbours, finding: Finding) -> Finding | None:

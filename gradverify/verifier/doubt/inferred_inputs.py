@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from gradverify.model import (
@@ -33,30 +34,38 @@ from gradverify.model import (
     tensors_of,
 )
 from gradverify.rules import Family
+from gradverify.source import iterates
 from gradverify.verifier.checks.deliberate import OF_A_SLOPE, signs_of
 from gradverify.verifier.checks.equal_entries import BETWEEN_INPUTS
-from gradverify.verifier.checks.neighbours import Neighbours, Reason, is_steady, mismatched, wrong_inputs
+from gradverify.verifier.checks.neighbours import (
+    Neighbours,
+    Reason,
+    is_steady,
+    mismatched,
+    one_like,
+    with_values,
+    wrong_inputs,
+)
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.result import NOT_REPEATED, CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (
+    declare,
     deliberate,
     if_guessed,
     invented,
     joined,
     refused,
+    undeclared,
     unsteady,
 )
 from gradverify.verifier.doubt.domains import (
     OF_AN_EXCEPTION,
     OF_NO_VALUE,
-    any_iterations,
-    any_minus_signs,
+    SMALL,
     constant_there,
-    iterations,
     manifold,
-    minus_signs,
     outside_domain,
 )
 from gradverify.verifier.doubt.other_shapes import (
@@ -295,6 +304,117 @@ def _refused(near: Neighbours, finding: Finding) -> Finding | None:
     return refused(finding) if by_guess else None
 
 
+CONVERGING: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "`range: [-0.3, 0.3]`": lambda x: SMALL * x,
+    "`range: [0.7, 1.3]`": lambda x: 1 + SMALL * x,
+    "a `make:` function of matrices near the identity": lambda x: one_like(x) + SMALL * x,
+}
+"""How a spec declares values at which most iterations converge, and such values made of an input's own."""
+
+
+def _forward_iterates(sample: Sample) -> bool:
+    """Whether forward repeats a step until it converges."""
+    function = sample.subject.function_class
+    return function is not None and iterates(function.forward)
+
+
+def _iterates_alone(sample: Sample) -> bool:
+    """Whether forward repeats a step until it converges, and backward does not."""
+    function = sample.subject.function_class
+    return function is not None and _forward_iterates(sample) and not iterates(own_backward(function))
+
+
+def _declares_values(sample: Sample) -> bool:
+    """Whether a spec says which values some input has."""
+    given = [t for i in sample.case.inputs for t in tensors_of(i)]
+    return any(t.range is not None or t.value is not None or t.structure or t.make for t in given) or bool(
+        sample.case.hook
+    )
+
+
+def _right_where_converged(sample: Sample) -> str:
+    """How a spec declares small values, or those near one or the identity, if backward is right there."""
+    given = {a.name: a.value for a in sample.arguments if a.differentiable}
+    for declared, move in CONVERGING.items():
+        moved = with_values(sample, {name: move(value) for name, value in given.items()})
+        if mismatched(moved) is False:
+            return declared
+    return ""
+
+
+NOT_CONVERGED = "that forward's iteration converges at such values"
+CONVERGES_ELSEWHERE = "forward repeats a step, which need not converge at such values"
+SOME_RANGE = "a narrower `range:`"
+
+
+def _iterations(near: Neighbours, finding: Finding) -> Finding | None:
+    """Where forward stops before it converges, its derivative is another one than that of the fixed point.
+
+    A spec without a range for any input does not say that it converges, either.
+    """
+    sample = near.sample
+    if finding.code not in OF_A_SLOPE or (_declares_values(sample) and not sample.subject.inferred):
+        return None
+    right = near.once(_iterates_alone) and near.once(_right_where_converged)
+    return _not_converged(near, finding, right) if right else None
+
+
+def _any_iterations(near: Neighbours, finding: Finding) -> Finding | None:
+    """At undeclared values forward need not converge, whether or not backward repeats a step, too."""
+    repeats = finding.code in OF_A_SLOPE and near.once(_forward_iterates)
+    return _not_converged(near, finding, SOME_RANGE) if repeats else None
+
+
+def _not_converged(near: Neighbours, finding: Finding, declared: str) -> Finding:
+    if near.sample.subject.inferred:
+        return invented(finding, [NOT_CONVERGED], declare(declared))
+    return undeclared(finding, CONVERGES_ELSEWHERE, declared)
+
+
+UNSIGNED: Sequence[Callable[[Tensor], Tensor]] = (torch.abs, lambda x: x.abs().frac())
+"""An input without its minus signs, and where that is refused, without what is before the point."""
+
+
+def _needless_minus_signs(near: Neighbours, wrong: str | None, names: Sequence[str]) -> tuple[str, ...]:
+    """What was guessed, in words, of the first input without whose minus signs backward is right; else empty.
+
+    Right in the gradient of `wrong`, or of any for None; `names` are the inputs that are tried. An index that
+    is read off a negative number counts from the end in forward, and not in backward.
+    """
+    for name in names:
+        primal = near.sample.problem.primals[near.sample.problem.input_names.index(name)]
+        if primal.is_complex() or not bool((primal < 0).any()):
+            continue
+        still = near.once(_wrong_without_signs, name)
+        if still is not None and not (still if wrong is None else wrong in still):
+            return (f"that negative values of `{name}` are valid",)
+    return ()
+
+
+def _wrong_without_signs(sample: Sample, name: str) -> frozenset[str] | None:
+    """Inputs whose gradient is wrong where an input has lost its minus signs, as `wrong_inputs`.
+
+    And what is before the point, where that is refused: a place between rows of a table must not be large.
+    """
+    primal = sample.problem.primals[sample.problem.input_names.index(name)]
+    found = (wrong_inputs(with_values(sample, {name: move(primal)})) for move in UNSIGNED)
+    return next((wrong for wrong in found if wrong is not None), None)
+
+
+def _minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
+    """Of what acts on the first input."""
+    if finding.code not in OF_A_SLOPE | {OF_AN_EXCEPTION}:
+        return None
+    names = near.sample.problem.input_names[1:]
+    return if_guessed(finding, _needless_minus_signs(near, finding.input, names))
+
+
+def _any_minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
+    """At undeclared values, of any input."""
+    names = near.sample.problem.input_names if finding.code in OF_A_SLOPE else ()
+    return if_guessed(finding, _needless_minus_signs(near, finding.input, names))
+
+
 def _unsteady(near: Neighbours, finding: Finding) -> Finding | None:
     steady = finding.code not in OF_A_SLOPE or is_steady(near, finding.input)
     return None if steady else unsteady(finding)
@@ -327,11 +447,11 @@ AT_DECLARED: tuple[Reason, ...] = (
     invented_values,
     _given_dtype,
     returned_shapes,
-    iterations,
+    _iterations,
     odd_sizes,
     other_shapes,
     other_sizes,
-    minus_signs,
+    _minus_signs,
     _refused,
     manifold,
     structured_shapes,
@@ -346,18 +466,18 @@ AT_UNDECLARED: tuple[Reason, ...] = (
     _no_derivative_meant,
     anything_invented,
     _such_values,
-    any_iterations,
-    any_minus_signs,
+    _any_iterations,
+    _any_minus_signs,
     constant_there,
     _unsteady,
 )
 
 
-UNDER_A_SPEC: tuple[Reason, ...] = (iterations,)
+UNDER_A_SPEC: tuple[Reason, ...] = (_iterations,)
 """At values that are drawn because a spec gives no range."""
 
 
-UNDER_A_SPEC_AT_UNDECLARED: tuple[Reason, ...] = (any_iterations, constant_there)
+UNDER_A_SPEC_AT_UNDECLARED: tuple[Reason, ...] = (_any_iterations, constant_there)
 
 
 CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
