@@ -18,6 +18,8 @@ VERDICTS = {
     "NewtonRoot": "inconclusive",
     "Rounded": "inconclusive",
     "CubeTrace": "failed",
+    "AbsoluteSquare": "inconclusive",
+    "Points": "inconclusive",
 }
 
 GUESSED = {
@@ -26,6 +28,7 @@ GUESSED = {
     "Rounded": "`bits`",
     "OfRows": "the shape of `x` and the shape of `w`",
     "Kept": "`mask` (boolean tensor)",
+    "AbsoluteSquare": "the shape of `z`",
 }
 
 

@@ -74,6 +74,7 @@ from gradverify.verifier.doubt.other_shapes import (
     other_sizes,
     returned_shapes,
     structured_shapes,
+    unread_entries,
 )
 from gradverify.verifier.doubt.other_values import (
     anything_invented,
@@ -450,6 +451,7 @@ AT_DECLARED: tuple[Reason, ...] = (
     _iterations,
     odd_sizes,
     other_shapes,
+    unread_entries,
     other_sizes,
     _minus_signs,
     _refused,

@@ -27,6 +27,7 @@ from gradverify.model import (
     TensorInput,
 )
 from gradverify.source import called_name, definitions_behind
+from gradverify.verifier.checks.deliberate import OF_A_SLOPE
 from gradverify.verifier.checks.neighbours import Neighbours, is_square, mismatched
 from gradverify.verifier.checks.reading import Irregularity, own_backward
 from gradverify.verifier.checks.samples import prepare
@@ -114,6 +115,9 @@ def _refused_shapes(sample: Sample) -> Iterator[tuple[str, tuple[int, ...]]]:
 LEADING = (2, 3, 5, 7)
 """Sizes for one dimension more: the first that no input has, so that it merges with none."""
 
+
+PAIR = 2
+"""Real and imaginary part, or two coordinates."""
 
 LEAST_BROADCAST = 2
 """Inputs of which one is broadcast to the others."""
@@ -204,6 +208,20 @@ def _first_right(taken: Iterator[tuple[Shapes, Sample]], most: int) -> tuple[str
     """Names of the inputs that the first shapes change at which backward is right; empty for none."""
     right = (tuple(shapes) for shapes, other in islice(taken, most) if mismatched(other) is False)
     return next(right, ())
+
+
+def at_pairs(sample: Sample, name: str | None) -> bool:
+    """Whether backward is right where the last dimension of an input is two.
+
+    Real and imaginary parts have one of two, and forward that reads both takes a larger one, too.
+    """
+    given = {i.name: i.shape for i in sample.case.inputs if isinstance(i, TensorInput) and i.value is None}
+    last = given.get(name or "", ())[-1:]
+    if not last or last[0] <= PAIR:
+        return False
+    sharing = {n: (*shape[:-1], PAIR) for n, shape in given.items() if shape[-1:] == last}
+    alone = {n: shape for n, shape in sharing.items() if n == name}
+    return at_shapes(sample, (alone, sharing)) is not None
 
 
 def at_structured_shapes(sample: Sample) -> str:
@@ -497,6 +515,14 @@ def odd_sizes(near: Neighbours, finding: Finding) -> Finding | None:
 def other_shapes(near: Neighbours, finding: Finding) -> Finding | None:
     """It is gone where an input has more or fewer dimensions."""
     return _shapes_of(finding, near.once(at_other_shapes) if _is_of_shapes(finding) else ())
+
+
+def unread_entries(near: Neighbours, finding: Finding) -> Finding | None:
+    """Where backward is wrong beyond the first two entries alone, forward may read no others."""
+    worst = finding.entries.worst if finding.entries is not None and finding.code in OF_A_SLOPE else ()
+    unread = bool(worst) and all(e.expected == 0 and e.input and e.input[-1] >= PAIR for e in worst)
+    pairs = unread and near.once(at_pairs, finding.input)
+    return _shapes_of(finding, [finding.input or ""] if pairs else ())
 
 
 def other_sizes(near: Neighbours, finding: Finding) -> Finding | None:

@@ -210,3 +210,33 @@ class CubeTrace(Function):
     def backward(ctx, g):
         (m,) = ctx.saved_tensors
         return 2 * g * (m @ m).mT
+
+
+class AbsoluteSquare(Function):
+    """Right for real and imaginary part in the last dimension."""
+
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return z[..., 0] ** 2 + z[..., 1] ** 2
+
+    @staticmethod
+    def backward(ctx, g):
+        (z,) = ctx.saved_tensors
+        return 2 * g[..., None] * z
+
+
+class Points(Function):
+    """Right for points of a plane: moves them by an offset."""
+
+    @staticmethod
+    def forward(ctx, p, q):
+        ctx.save_for_backward(p, q)
+        d = p - q
+        return d[:, 0] ** 2 + d[:, 1] ** 2
+
+    @staticmethod
+    def backward(ctx, g):
+        p, q = ctx.saved_tensors
+        d = 2 * g[:, None] * (p - q)
+        return d, -d

@@ -198,7 +198,9 @@ class Nearest(Function):
     def backward(ctx, g):
         a, b, at = ctx.saved_tensors
         moved = 2 * g[..., None] * (a - torch.stack([y[i] for y, i in zip(b, at, strict=True)]))
-        of_b = torch.stack([torch.zeros_like(y).index_add(0, i, -m) for y, i, m in zip(b, at, moved, strict=True)])
+        of_b = torch.stack(
+            [torch.zeros_like(y).index_add(0, i, -m) for y, i, m in zip(b, at, moved, strict=True)]
+        )
         return moved.view(-1, a.shape[1], 3), of_b.view(-1, b.shape[1], 3)
 
 
@@ -329,6 +331,8 @@ class Cube(torch.nn.Module):
 
     def forward(self, x):
         return Kept.apply(x, self.space)
+
+
 class Uneven(Function):
     @staticmethod
     def forward(ctx, dim, *xs):
@@ -371,5 +375,3 @@ class OfOneLayer(torch.nn.Module):
 
     def forward(self, x):
         return Ckpt.apply(affine, 1, x, self.weight, self.bias)
-
-

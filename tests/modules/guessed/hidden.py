@@ -202,7 +202,13 @@ class Harmonics(Function):
         if ctx.degree > 1:
             terms += [x * x, y * y, x * x * y, x * y * y, x * x * y * y]
             dx = dx + 2 * x * s[:, 4] + 2 * x * y * s[:, 6] + y * y * s[:, 7] + 2 * x * y * y * s[:, 8]
-            dy = dy + cls.factor * y * s[:, 5] + x * x * s[:, 6] + 2 * x * y * s[:, 7] + 2 * x * x * y * s[:, 8]
+            dy = (
+                dy
+                + cls.factor * y * s[:, 5]
+                + x * x * s[:, 6]
+                + 2 * x * y * s[:, 7]
+                + 2 * x * x * y * s[:, 8]
+            )
         of_coefficients = torch.zeros_like(coefficients)
         of_coefficients[:, : len(terms)] = torch.einsum("nk,nc->nkc", torch.stack(terms, -1), g)
         return torch.stack([dx, dy], -1), of_coefficients, None

@@ -1,4 +1,5 @@
 """A number for each step is meant; forward takes a row for each as well."""
+
 import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
