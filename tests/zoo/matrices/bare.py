@@ -192,3 +192,17 @@ class Equilibrium(Function):
         for _ in range(60):
             u = g + 0.1 * (u * slope).mm(w)
         return 0.1 * (u * slope).mT.mm(z), u * slope
+
+
+class LowerProduct(Function):
+    """Right for a lower triangular factor, whose gradient is one."""
+
+    @staticmethod
+    def forward(ctx, factor, x):
+        ctx.save_for_backward(factor, x)
+        return factor @ x
+
+    @staticmethod
+    def backward(ctx, g):
+        factor, x = ctx.saved_tensors
+        return (g @ x.mT).tril(), factor.mT @ g

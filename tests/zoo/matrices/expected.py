@@ -3,6 +3,7 @@
 RIGHT = [
     "RootOfSpectrum",
     "LowerSolve",
+    "LowerProduct",
     "LogDetOfFactor",
     "RotatedBack",
     "ConvergedRoot",
