@@ -38,6 +38,7 @@ def test_what_is_right_on_a_domain_without_a_spec_is_inconclusive(checked):
     [
         ("Logit", "`range: [0."),
         ("LogPositive", "`range: [0."),
+        ("OutsideOfBoth", "`range: [1, 4]` of `x`"),
         ("ClampedSine", "a `range:` of `x`"),
         ("CosineOfUnits", "`structure: unit-norm`"),
         ("Entropy", "`structure: simplex`"),

@@ -69,6 +69,21 @@ class LogPositive(Function):
         return g.unsqueeze(-1) / y
 
 
+class OutsideOfBoth(Function):
+    """Where |x| > 1, on both sides."""
+
+    @staticmethod
+    def forward(ctx, x):
+        inner = (x * x - 1).clamp_min(1e-12)
+        ctx.save_for_backward(x, inner)
+        return inner.sqrt().sum(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, inner = ctx.saved_tensors
+        return g[..., None] * x / inner.sqrt()
+
+
 class ClampedSine(Function):
     @staticmethod
     def forward(ctx, x):

@@ -206,3 +206,33 @@ class LowerProduct(Function):
     def backward(ctx, g):
         factor, x = ctx.saved_tensors
         return (g @ x.mT).tril(), factor.mT @ g
+
+
+def _conjugate_gradients(a, b):
+    x, r = torch.zeros_like(b), b
+    p, rr = r, r @ r
+    for _ in range(20 * b.numel()):
+        if rr <= 1e-30 * (b @ b):
+            break
+        ap = a @ p
+        alpha = rr / (p @ ap)
+        x, r = x + alpha * p, r - alpha * ap
+        p, rr = r + (r @ r) / rr * p, r @ r
+    return x
+
+
+class SolvedByProducts(Function):
+    """Right for a positive definite matrix: at any other one its rounds are not linear in grad_output."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        x = _conjugate_gradients(a, b)
+        ctx.save_for_backward(a, x)
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        a, x = ctx.saved_tensors
+        u = _conjugate_gradients(a, g)
+        return -torch.outer(u, x), u

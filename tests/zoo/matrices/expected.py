@@ -4,6 +4,7 @@ RIGHT = [
     "RootOfSpectrum",
     "LowerSolve",
     "LowerProduct",
+    "SolvedByProducts",
     "LogDetOfFactor",
     "RotatedBack",
     "ConvergedRoot",
