@@ -126,6 +126,15 @@ verifier.doubt | given[1] | inferred_inputs.guarded inferred_inputs.guarded_at_u
 verifier.checks | list(given[1]) | first_order.explained_by_draws
 verifier.numerics | given[2] | round_off.without_own_rounding
 verifier | iter(()) | extra_cases._evaluation_mode
+verifier.checks | None | swallowed.always_caught equal_entries.wrong_where_declared equal_entries.wrong_sum
+verifier | iter(()) | extra_cases._size_of_one extra_cases._unlisted_sizes
+model | False | case.holds_small_values
+model | 0 | case.draws_of_decades
+verifier.doubt | () | inferred_inputs.hidden_inputs other_shapes.at_other_shapes other_shapes.at_equal_sizes
+    other_shapes.odd_sizes_alone other_values.padded_inputs
+verifier.doubt | False | inferred_inputs.depends_on_nothing
+verifier.doubt | "" | domains.right_along domains.right_at_definite domains.linear_at_definite
+    domains.right_inside other_shapes.at_structured_shapes
 session | [] | aggregate.reported_beside
 session | list(given[0]) | completeness.mark_expected
 """
