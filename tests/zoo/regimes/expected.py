@@ -80,6 +80,8 @@ MISMATCHES = (
     "SmallAngle",
     "SmallAngle@declared",
     "MiddleDecade",
+    "SmallStretch",
+    "LateDecade",
     "WrongAtZero",
     "ReLUAtZero",
     "MaxOfEqual",

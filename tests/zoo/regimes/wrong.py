@@ -35,6 +35,14 @@ SmallAngle = elementwise(
 MiddleDecade = elementwise(
     "MiddleDecade", lambda x: x * x, lambda x, y: 2 * x + 0.05 * x * ((x > 10) & (x < 100))
 )
+SmallStretch = elementwise(
+    "SmallStretch",
+    torch.sin,
+    lambda x, y: torch.cos(x) * torch.where((x.abs() > 1e-5) & (x.abs() < 1e-2), 0.9, 1.0),
+)
+LateDecade = elementwise(
+    "LateDecade", lambda x: x * x, lambda x, y: 2 * x + 0.05 * x * ((x > 1e3) & (x < 1e4))
+)
 SignedSquare = elementwise("SignedSquare", lambda x: x * x.abs(), lambda x, y: 2 * y / x)
 WrongAtZero = elementwise("WrongAtZero", torch.sin, lambda x, y: torch.where(x == 0, 0.0, torch.cos(x)))
 ReLUAtZero = elementwise("ReLUAtZero", lambda x: x.clamp_min(0), lambda x, y: (x > 0).to(x) + 2.0 * (x == 0))
