@@ -326,11 +326,9 @@ def _iterates_alone(sample: Sample) -> bool:
 
 
 def _declares_values(sample: Sample) -> bool:
-    """Whether a spec says which values some input has."""
+    """Whether a spec says how large the values of some input are, which a structure does not."""
     given = [t for i in sample.case.inputs for t in tensors_of(i)]
-    return any(t.range is not None or t.value is not None or t.structure or t.make for t in given) or bool(
-        sample.case.hook
-    )
+    return bool(sample.case.hook) or any(t.range is not None or t.value is not None or t.make for t in given)
 
 
 def _right_where_converged(sample: Sample) -> str:
