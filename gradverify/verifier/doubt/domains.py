@@ -250,7 +250,8 @@ def right_along(sample: Sample) -> str:
 def _structures(sample: Sample) -> Iterator[str]:
     wrong = _wrong_places(sample)
     blind = all(_is_blind_to_lengths(sample, place) for place in wrong)
-    if blind or not all(_takes_back(sample, place, _row_normalised) for place in wrong):
+    of_any_length = not blind and all(_takes_back(sample, place, _row_normalised) for place in wrong)
+    if not of_any_length:
         along = _along(sample, _UNIT_ROWS)
         yield along and (_along(sample, _SHORT_ROWS) or along)
     if blind:
@@ -258,7 +259,8 @@ def _structures(sample: Sample) -> Iterator[str]:
     if any(map(is_square, sample.problem.primals)):
         yield from _along_supports(sample)
         yield _along(sample, _SYMMETRIC)
-        yield _along(sample, _ORTHOGONAL)
+        if not of_any_length:  # the rows of an orthogonal matrix are unit vectors
+            yield _along(sample, _ORTHOGONAL)
 
 
 def _along(sample: Sample, kind: _Manifold, only: Collection[str] | None = None) -> str:
