@@ -4,12 +4,15 @@ import json
 import textwrap
 
 import pytest
+import verdicts_only
 
-RIGHT = """
+HEAD = """
     import functools
     import torch
     from torch.autograd import Function
+"""
 
+RIGHT = """
     class Double(Function):
         @staticmethod
         def forward(ctx, x):
@@ -106,40 +109,6 @@ NO_INPUTS = """
 """
 
 
-@pytest.fixture
-def verdicts(place):
-    here = place()
-
-    def check(*parts, spec="", target="m.py"):
-        source = "\n".join(map(textwrap.dedent, (RIGHT, *parts)))
-        (here.folder / "m.py").write_text(source)
-        if spec:
-            text = f"gradverify: 1\nmodule: m.py\nfunctions:\n  {spec}\n"
-            (here.folder / "m.gradverify.yaml").write_text(text)
-        ran = here("check", target, "--format", "json")
-        return {f["name"]: f["status"] for f in json.loads(ran.out)["targets"]}, ran.code
-
-    return check
-
-
-def test_a_function_made_by_a_factory_is_named_as_unchecked(verdicts):
-    assert verdicts(MADE) == ({"Double": "passed", "scaled.<locals>.Scaled": "unchecked"}, 1)
-
-
-def test_one_that_a_container_holds_is_named_as_unchecked(verdicts):
-    found, code = verdicts(MADE, "TABLE = {2.0: scaled(2.0)}\n")
-    assert (found["scaled.<locals>.Scaled"], code) == ("unchecked", 1)
-
-
-@pytest.mark.parametrize(
-    "holding", ["tripled = scaled(3.0)\n", "class Tripled:\n    tripled = staticmethod(scaled(3.0))\n"]
-)
-def test_a_name_of_its_apply_is_a_target(verdicts, holding):
-    found, code = verdicts(MADE, holding)
-    name = "Tripled.tripled" if "class" in holding else "tripled"
-    assert (found, code) == ({"Double": "passed", name: "failed"}, 1)
-
-
 HEIR = """
     class Tripled(scaled(3.0).__self__):
         pass
@@ -158,47 +127,83 @@ HALF_AN_HEIR = """
 """
 
 
-@pytest.mark.parametrize("made", [HEIR, RENAMED])
-def test_a_class_statement_is_verified_in_an_heir_or_under_another_name(verdicts, made):
-    assert verdicts(MADE, made) == ({"Double": "passed", "Tripled": "failed"}, 1)
+IN_A_TABLE = "TABLE = {2.0: scaled(2.0)}\n"
+NAMED = "tripled = scaled(3.0)\n"
+NAMED_IN_A_CLASS = "class Tripled:\n    tripled = staticmethod(scaled(3.0))\n"
+
+CUBED = "cubed: {inputs: {x: [n]}}"
+
+MODULES = {
+    "made.py": ((RIGHT, MADE), ""),
+    "in_a_table.py": ((MADE, IN_A_TABLE), ""),
+    "named.py": ((MADE, NAMED), ""),
+    "named_in_a_class.py": ((MADE, NAMED_IN_A_CLASS), ""),
+    "heir.py": ((MADE, HEIR), ""),
+    "renamed.py": ((MADE, RENAMED), ""),
+    "half_an_heir.py": ((MADE, HALF_AN_HEIR), ""),
+    "nested.py": ((NESTED,), ""),
+    "left_out.py": ((RIGHT, MADE), "scaled.<locals>.Scaled: {skip: made for the docs}"),
+    "wrapped.py": ((RIGHT, PAIR), CUBED),
+    "wrapped_and_made.py": ((PAIR, MADE), CUBED),
+    "skipped.py": ((PAIR,), "cubed: {skip: slow}"),
+    "opaque_in_a_wrapper.py": ((NO_INPUTS,), "opaque: {inputs: {x: [n]}}"),
+}
+"""By file, what is in it and what its spec says."""
+
+EXPECTED = {
+    # made by a factory, or held by a container: named as unchecked
+    "made.py": {"Double": "passed", "scaled.<locals>.Scaled": "unchecked"},
+    "in_a_table.py": {"scaled.<locals>.Scaled": "unchecked"},
+    # a name of its `apply` is a target
+    "named.py": {"tripled": "failed"},
+    "named_in_a_class.py": {"Tripled.tripled": "failed"},
+    # a class statement is verified in an heir or under another name; a backward that an heir replaces is not
+    "heir.py": {"Tripled": "failed"},
+    "renamed.py": {"Tripled": "failed"},
+    "half_an_heir.py": {"Tripled": "passed", "scaled.<locals>.Scaled": "unchecked"},
+    "nested.py": {"Layer.Inner": "failed"},
+    "left_out.py": {"Double": "passed", "scaled.<locals>.Scaled": "skipped"},
+    # what a named wrapper applies is verified there, and nothing else is
+    "wrapped.py": {"Double": "passed", "cubed": "passed"},
+    "wrapped_and_made.py": {"cubed": "passed", "scaled.<locals>.Scaled": "unchecked"},
+    "skipped.py": {
+        "cubed": "skipped",
+        "pair.<locals>.Forth": "unchecked",
+        "pair.<locals>.Back": "unchecked",
+    },
+    "opaque_in_a_wrapper.py": {"opaque": "passed"},
+}
 
 
-def test_a_backward_that_an_heir_replaces_is_unchecked(verdicts):
-    found = {"Double": "passed", "Tripled": "passed", "scaled.<locals>.Scaled": "unchecked"}
-    assert verdicts(MADE, HALF_AN_HEIR) == (found, 1)
+@pytest.fixture(scope="module")
+def here(place):
+    made = place("compiled")
+    for file, (parts, entry) in MODULES.items():
+        (made.folder / file).write_text("\n".join(map(textwrap.dedent, (HEAD, *parts))))
+        if entry:
+            text = f"gradverify: 1\nmodule: {file}\nfunctions:\n  {entry}\n"
+            (made.folder / file).with_suffix(".gradverify.yaml").write_text(text)
+    return made
 
 
-def test_a_function_in_a_class_is_a_target(verdicts):
-    assert verdicts(NESTED) == ({"Double": "passed", "Layer.Inner": "failed"}, 1)
+@pytest.fixture(scope="module")
+def found(here):
+    ran = here("check", *MODULES, "--format", "json", **verdicts_only.VARIABLES)
+    assert ran.code == 1
+    statuses = {file: {} for file in MODULES}
+    for target in json.loads(ran.out)["targets"]:
+        statuses[target["file"]][target["name"]] = target["status"]
+    return statuses
 
 
-def test_a_spec_leaves_one_out(verdicts):
-    found, code = verdicts(MADE, spec="scaled.<locals>.Scaled: {skip: made for the docs}")
-    assert (found, code) == ({"Double": "passed", "scaled.<locals>.Scaled": "skipped"}, 0)
+@pytest.mark.parametrize("file", EXPECTED)
+def test_what_has_no_name_is_verified_elsewhere_or_named_as_unchecked(found, file):
+    assert found[file] == EXPECTED[file]
 
 
-@pytest.mark.parametrize("target", ["m.py", "m.gradverify.yaml"])
-def test_what_a_named_wrapper_applies_is_verified_there(verdicts, target):
-    found, code = verdicts(PAIR, spec="cubed: {inputs: {x: [n]}}", target=target)
-    assert found.pop("Double", "passed") == "passed"
-    assert (found, code) == ({"cubed": "passed"}, 0)
-
-
-def test_what_a_named_wrapper_does_not_apply_is_unchecked(verdicts):
-    found, code = verdicts(PAIR, MADE, spec="cubed: {inputs: {x: [n]}}")
-    assert (found, code) == (
-        {"Double": "passed", "cubed": "passed", "scaled.<locals>.Scaled": "unchecked"},
-        1,
-    )
-
-
-def test_a_skipped_wrapper_verifies_nothing(verdicts):
-    found, code = verdicts(PAIR, spec="cubed: {skip: slow}")
-    assert code == 1
-    assert found["pair.<locals>.Forth"] == found["pair.<locals>.Back"] == "unchecked"
-
-
-def test_a_function_without_known_inputs_is_verified_through_its_wrapper(verdicts):
-    assert verdicts(NO_INPUTS)[0]["Opaque"] == "unchecked"
-    found, code = verdicts(NO_INPUTS, spec="opaque: {inputs: {x: [n]}}")
-    assert (found, code) == ({"Double": "passed", "opaque": "passed"}, 0)
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [("made.py", 1), ("left_out.py", 0), ("wrapped.gradverify.yaml", 0), ("skipped.py", 1)],
+)
+def test_what_is_unchecked_is_not_green(here, target, code):
+    assert here("check", target, "-j", "1").code == code
