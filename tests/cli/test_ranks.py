@@ -10,6 +10,7 @@ from pathlib import Path
 
 import forked_command
 import pytest
+import verdicts_only
 
 ZOO = Path(__file__).parents[1] / "zoo" / "ranks"
 
@@ -21,13 +22,15 @@ RIGHT = ("CopyToRegion", "RowParallelLinear", "ExpertAllToAll", "ReduceToFirst",
 
 
 def checked(*asked: str) -> dict:
-    done = forked_command.run(["check", *asked, "--format", "json"], ZOO)
+    variables = {verdicts_only.CAUSES_OF: "CopyWithoutReduction"}
+    environment = forked_command.plain_environment(**variables)
+    done = forked_command.run(["check", *asked, "--format", "json"], ZOO, environment)
     assert done.out, done.err
     return {target["name"]: target for target in json.loads(done.out)["targets"]}
 
 
 def test_each_kind_of_mistake_has_its_code_its_place_and_its_cause():
-    found = checked(*(f"wrong.py::{name}[world=2]" for name in SHORT))
+    found = checked(*(f"wrong.py::{name}[world=2]" for name in SHORT), "--effort", "quick")
     first = found["CopyWithoutReduction"]["findings"]
     assert {f["code"] for f in first} == {"GV101", "GV722"}
     assert {f["cause"] for f in first} == {"missing-reduction", None}
@@ -49,7 +52,7 @@ def test_right_ones_pass_on_the_first_order_alone_unless_more_is_asked():
 
 def test_no_rank_outlives_the_command():
     mark = f"GRADVERIFY_TEST_{os.getpid()}"
-    command = [sys.executable, "-m", "gradverify", "check", "wrong.py::EndsOneRank"]
+    command = [sys.executable, "-m", "gradverify", "check", "wrong.py::EndsOneRank[world=2]"]
     subprocess.run(command, cwd=ZOO, env={**os.environ, mark: "1"}, capture_output=True, check=False)
     environments = (p for p in Path("/proc").glob("[0-9]*/environ") if p.parent.name != str(os.getpid()))
     left = []
