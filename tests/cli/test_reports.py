@@ -55,6 +55,9 @@ class Refuses(torch.autograd.Function):
 def here(place):
     here = place("screens")
     (here.folder / "coarse.py").write_text(FLOAT32)
+    (here.folder / "coarse.gradverify.yaml").write_text(
+        "gradverify: 1\nmodule: coarse.py\nfunctions: {Coarse: {inputs: {x: [3]}}}\n"
+    )
     (here.folder / "restless.py").write_text(RESTLESS)
     (here.folder / "restless.gradverify.yaml").write_text(
         "module: restless.py\nfunctions: {Restless: {inputs: {x: [n]}}, Refuses: {inputs: {x: [n]}}}\n"

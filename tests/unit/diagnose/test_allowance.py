@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from extent import with_long
 
 from gradverify.events import AllowanceSpent, DiagnosisStarted, Found, Retry, Verify
 from gradverify.model import Effort, InputSource, Parameter, Point, Settings, Target, TargetKind, TargetPlan
@@ -55,7 +56,7 @@ def test_the_calls_of_verifying_decide():
     assert one.is_short
 
 
-@pytest.mark.parametrize("effort", [Effort.NORMAL, Effort.THOROUGH])
+@pytest.mark.parametrize("effort", with_long([Effort.NORMAL], [Effort.THOROUGH]))
 def test_causes_and_smaller_inputs_together_take_no_more(effort):
     request, live = asked(effort), Live(Long)
     start, judged, findings, said = guard.CALLS.made, 0, [], []

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import forked_command
 import pytest
+import verdicts_only
 
 from gradverify.model import Effort
 from gradverify.rules import RULES
@@ -57,7 +58,8 @@ def folder(tmp_path):
 
 
 def check(folder: Path, *words: str) -> tuple[dict, dict]:
-    done = forked_command.run(["check", *(words or ("scale.py",)), "--format", "json"], folder)
+    variables = forked_command.plain_environment(**verdicts_only.VARIABLES)
+    done = forked_command.run(["check", *(words or ("scale.py",)), "--format", "json"], folder, variables)
     assert done.out, done.err
     report = json.loads(done.out)
     return report, {target["name"]: target for target in report["targets"]}

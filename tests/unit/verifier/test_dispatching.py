@@ -15,6 +15,7 @@ def erring():
         return 2 * torch.ones(3, dtype=torch.float64), mode
 
 before, _ = erring()
+assert not torch.equal(before, torch.full_like(before, 2.0))
 assert "torch._dynamo" not in sys.modules
 compiled = torch.compile(lambda x: 2 * x, backend="eager")
 assert "torch._dynamo" in sys.modules

@@ -7,8 +7,6 @@ import subprocess
 import sys
 import textwrap
 
-import pytest
-
 HEAVY = (
     "sympy",
     "torch._dynamo",
@@ -74,40 +72,27 @@ CHECK = """
     from gradverify.model import Case, InputSource, Settings, Target, TargetKind, TargetPlan, TensorInput
     from gradverify.verifier.worker import serve_here
 
-    path, name = sys.argv[1:]
+    path = sys.argv[1]
     server, _ = serve_here()
     list(server.answer(Collect(path, path)))
-    target = Target(name, name, TargetKind.FUNCTION, path, 1)
     case = Case("base", 0, inputs=(TensorInput("x", (2, 3)),))
-    plan = TargetPlan(name, name, InputSource.SPEC, cases=(case,))
-    events = list(server.answer(Verify(target, plan, Settings())))
-    assert any(isinstance(event, CaseVerified) for event in events), events
-    assert not any(getattr(getattr(e, "finding", None), "severity", "") == "error" for e in events), events
+    for name in ("Cube", "WithRules"):
+        target = Target(name, name, TargetKind.FUNCTION, path, 1)
+        plan = TargetPlan(name, name, InputSource.SPEC, cases=(case,))
+        events = list(server.answer(Verify(target, plan, Settings())))
+        assert any(isinstance(event, CaseVerified) for event in events), events
+        found = [event.finding for event in events if hasattr(event, "finding")]
+        assert not any(one.severity == "error" for one in found), events
     print(json.dumps(sorted(sys.modules)))
 """
 
 
-@pytest.mark.parametrize("name", ["Cube", "WithRules"])
-def test_a_right_function_is_verified_without_torchs_compiler_and_what_explains_mistakes(tmp_path, name):
+def test_right_functions_are_verified_without_torchs_compiler_and_what_explains_mistakes(tmp_path):
     module = tmp_path / "functions.py"
     module.write_text(textwrap.dedent(FUNCTIONS), "utf-8")
-    command = [sys.executable, "-c", textwrap.dedent(CHECK), str(module), name]
+    command = [sys.executable, "-c", textwrap.dedent(CHECK), str(module)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     loaded = set(json.loads(ran.stdout.splitlines()[-1]))
     assert "gradverify.verifier.checks.second_order" in loaded
     assert loaded.isdisjoint(HEAVY)
     assert loaded.isdisjoint(ON_REQUEST)
-
-
-def test_arithmetic_that_errs_at_random_loads_no_compiler():
-    code = """
-        import sys, torch
-        from gradverify.verifier.numerics.round_off import RandomRounding
-
-        ones = torch.ones(3, dtype=torch.float64)
-        with RandomRounding(1e-3, torch.Generator().manual_seed(0)):
-            assert not torch.equal(ones * 2, 2 * ones.clone().fill_(1.0))
-        print("torch._dynamo" in sys.modules)
-    """
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
