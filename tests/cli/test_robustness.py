@@ -10,6 +10,7 @@ from pathlib import Path
 from signal import Signals
 
 import pytest
+import verdicts_only
 
 
 def alive(pid):
@@ -138,21 +139,25 @@ class Wrong(Function):
 def test_what_code_writes_into_the_report_is_overwritten(place):
     here = place("compiled")
     (here.folder / "forges.py").write_text(FORGES_THE_REPORT)
-    ran = here("check", "forges.py", "--report", "json=told.json")
+    (here.folder / "forges.gradverify.yaml").write_text(
+        "gradverify: 1\nmodule: forges.py\nfunctions:\n  Wrong: {inputs: {x: [3]}}\n"
+    )
+    asked = ("check", "forges.py", "--effort", "quick", "--report", "json=told.json")
+    ran = here(*asked, **verdicts_only.VARIABLES)
     reported = json.loads((here.folder / "told.json").read_text())
     assert (ran.code, reported["exit_code"]) == (1, 1)
     assert [target["status"] for target in reported["targets"]] == ["failed"]
 
 
 def test_hanging(place):
-    """Endless loops cost four seconds each, say where they were, and take their children along."""
+    """Endless loops cost three seconds each, say where they were, and take their children along."""
     here = place()
-    targets, _ = judged(here("check", "hanging.py", "--timeout", "4", "--format", "json"))
+    targets, _ = judged(here("check", "hanging.py", "--timeout", "3", "--format", "json"))
     assert (targets["Double"]["status"], targets["Last"]["status"]) == ("passed", "passed")
     for name in ("LoopsInBackward", "HoldsTheInterpreter", "IgnoresEveryException"):
         finding = only(targets[name])
         assert (targets[name]["status"], finding["code"]) == ("unchecked", "GV902")
-        assert "not done within 4 s" in finding["message"]
+        assert "not done within 3 s" in finding["message"]
         assert "hanging.py:" in finding["message"]
     assert until(lambda: not sleepers(here.folder), 60)
 

@@ -13,7 +13,7 @@ import pytest
 from extent import extent
 from forked_command import plain_environment as environment
 
-SIGNALS = extent(9, 20)
+SIGNALS = extent(6, 20)
 SEED = 21
 
 EARLIEST = 0.2
