@@ -7,8 +7,11 @@ that started this one, whose end of a pipe then closes.
 
 import atexit
 import contextlib
+import gc
+import importlib
 import json
 import os
+import pkgutil
 import runpy
 import selectors
 import signal
@@ -17,8 +20,9 @@ import sys
 import threading
 from pathlib import Path
 
-from gradverify import cli
+from gradverify import cli, lint, report, session, source, spec
 from gradverify.session import template
+from gradverify.spec import schema
 
 sys.path.append(str(Path(__file__).parent))
 import forked_command
@@ -34,6 +38,53 @@ OPTIONS = ("-P", "-u")
 
 NOT_REWRITTEN = ("-W", "ignore:Module already imported so cannot be rewritten")
 """For pytest, which asks whether what it loads is loaded already."""
+
+REHEARSED = (("rules",), ("explain", "GV101"), ("check", "--help"))
+"""Commands that need no torch, whose libraries every other command loads as well."""
+
+READ_VARIABLES = ("typer.rich_utils",)
+"""Modules that read variables when they are loaded, which differ from command to command."""
+
+FRONT = (session, report, spec, lint, source)
+FOR_MANY = (
+    "gradverify.verifier.infer.deduce",
+    "gradverify.verifier.retrying",
+    "gradverify.verifier.diagnose.findings",
+)
+"""What a worker loads on request, and many tests ask for."""
+
+
+def preload_front():
+    """Import what commands load, as the template does for its workers: else each loads it for 0.2 s."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            before = set(sys.modules)
+            _take_streams(*[os.open(os.devnull, os.O_WRONLY)] * 2)
+            for words in REHEARSED:
+                sys.argv = ["gradverify", *words]
+                with contextlib.suppress(SystemExit):
+                    cli.main()
+            os.write(write, "\n".join(name for name in sys.modules if name not in before).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, encoding="utf-8") as reported:
+        names = reported.read().split()
+    os.waitpid(pid, 0)
+    for package in FRONT:
+        names += [module.name for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")]
+    _import(names)
+    for entry in (schema.FileEntry, schema.FunctionEntry, schema.HookedEntry):
+        entry.model_rebuild()  # which is else put off until a spec is read
+
+
+def _import(names):
+    for name in names:
+        if name not in READ_VARIABLES:
+            with contextlib.suppress(Exception):  # what cannot be imported fails where it is asked for
+                importlib.import_module(name)
 
 
 def serve(listener, lifeline):
@@ -187,6 +238,9 @@ def main(listener, lifeline, name, what):
         from gradverify.verifier.template import preload  # noqa: PLC0415 - it imports torch
 
         preload()
+        _import(FOR_MANY)
+    preload_front()
+    gc.freeze()
     serve(socket.socket(fileno=int(listener)), int(lifeline))
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import typer.main
+from console_blocks import forked_command
 from constants import constants
 from spec_reference import TITLES, table
 
@@ -96,8 +94,8 @@ def families() -> str:
 
 def help_of(command: str) -> str:
     """What `--help` of a command prints at 80 columns, as a block of text."""
-    asked = [sys.executable, "-P", "-m", "gradverify", *([command] if command else []), "--help"]
-    environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(asked, capture_output=True, encoding="utf-8", env=environment, check=True)
-    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    asked = [*([command] if command else []), "--help"]
+    done = forked_command.run(asked, ROOT, forked_command.plain_environment(TERM="dumb"))
+    assert done.code == 0, done.err
+    lines = [line.rstrip() for line in done.out.splitlines()]
     return "\n".join(["```text", *lines, "```"])
