@@ -105,8 +105,9 @@ class Scale(Function):
 
 
 target = describe_target(Scale, "Scale", "Scale", "scale.py")
-found = deduce(Scale, target, None, sys.argv[1])
-print(found if isinstance(found, tuple) else sorted(i.name for i in found.inputs))
+for device in sys.argv[1:]:
+    found = deduce(Scale, target, None, device)
+    print(repr(found if isinstance(found, tuple) else sorted(i.name for i in found.inputs)))
 '''
 
 
@@ -135,10 +136,8 @@ def test_blocks_of_a_compiled_kernel_are_passed_and_its_cut_graph_is_no_failure(
 def test_inputs_are_found_on_the_device_that_a_kernel_wants(tmp_path: Path) -> None:
     shutil.copy(ZOO / "devices" / "second_device.py", tmp_path)
     (tmp_path / "found.py").write_text(ON_ITS_DEVICE)
-    said = {}
-    for device in ("cpu", "second:0"):
-        command = [sys.executable, "found.py", device]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-        said[device] = done.stdout.strip()
-    assert "x must be a CUDA tensor" in said["cpu"]
-    assert said["second:0"] == "['weight', 'x']"
+    command = [sys.executable, "found.py", "cpu", "second:0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    on_cpu, on_second = done.stdout.splitlines()
+    assert "x must be a CUDA tensor" in on_cpu
+    assert on_second == "['weight', 'x']"

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import verdicts_only
 
 MODULE = '''
 import time
@@ -127,7 +128,7 @@ def judged(place):
         (here.folder / "modes.gradverify.yaml").write_text(
             SPEC.replace("ORDER", order).replace("SIZES", sizes)
         )
-        ran = here("check", f"modes.py::{target}", "--format", "json", *options)
+        ran = here("check", f"modes.py::{target}", "--format", "json", *options, **verdicts_only.VARIABLES)
         (found,) = json.loads(ran.out)["targets"]
         return found
 

@@ -27,7 +27,7 @@ RTOL = 1e-7
 N = 24
 
 
-COPIES = extent(6, 12)
+COPIES = extent(4, 12)
 """Times that a small map is repeated, so that there are columns enough."""
 
 
