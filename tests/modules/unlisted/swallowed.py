@@ -45,6 +45,8 @@ class Suppressed(Function):
         return grad * x.cos() / ctx.scale, None
 
 
+
+
 class ByName(Function):
     """Wrong for the names of its table, none of which is guessed."""
 
