@@ -36,6 +36,8 @@ WRONG_THERE = {
     ("regimes", "LargeOffset"): {"GV601"},  # (x * x + 1e8) - 1e8 rounds x * x to a multiple of 8 in float32
     ("regimes", "NaiveSoftplus"): {"GV602"},  # log(1 + exp(100)) overflows in float32
     ("regimes", "Snake"): {"GV602"},  # exp(100) overflows in float32
+    ("tied", "DividedDifference"): {"GV601"},  # exp(x) - exp(y) loses all digits of float32 beside each other
+    ("tied", "DividedDifferenceWithLimit"): {"GV602"},  # exp(1000) overflows
 }
 """Codes of Functions that are right at moderate values alone."""
 
