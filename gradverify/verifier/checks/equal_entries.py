@@ -48,12 +48,12 @@ ROUNDINGS = 64
 """Of the outputs' typical value, which are no jump."""
 
 HINT_OF_ONE = (
-    "Among equal entries a maximum has one gradient to give: to one of them, or a share to each. If equal "
-    "values are not valid, leave out `ties: true`."
+    "The gradients of equal entries must add up to the slope along all of them: all of it for one, or a "
+    "share for each. If equal values are not valid, leave out `ties: true`."
 )
 HINT_OF_SEVERAL = (
-    "Where two inputs are equal, a maximum has one gradient to give: to one of them, or a share to each. If "
-    "they are never equal, give them ranges that do not overlap."
+    "The gradients of equal inputs must add up to the slope along both: all of it for one, or a share for "
+    "each. If they are never equal, give them ranges that do not overlap."
 )
 
 BETWEEN_INPUTS = "equal entries of several inputs"
