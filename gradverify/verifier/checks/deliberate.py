@@ -165,6 +165,8 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> Iterator
         yield f"forward returns `{name}` as it is"
     if _is_step(sample, place, output, value):
         yield f"forward is a step in `{name}`, flat between"
+    elif _is_staircase(sample, place, output):
+        yield f"forward is a step in entries of `{name}`, and backward gives them a gradient"
     hidden = any(d.of_values for d in sample.subject.doubts)  # labels all alike, say, leave nothing to depend
     if not hidden and not any(_moves(sample, place, k, v, (*FLAT, *JUMPS)) for k, v in enumerate(values)):
         yield f"no output depends on `{name}`, and backward gives it a gradient"
@@ -192,6 +194,56 @@ def _is_step(sample: Sample, place: int, output: int, value: Tensor) -> bool:
     small = with_values(sample, {name: INSIDE * primal})
     there = small.problem.evaluate(small.problem.primals)
     return isinstance(there, Raised) or is_flat(small, place, output, there.value[output])
+
+
+ENTRIES = 8
+"""Entries of an input that are moved alone."""
+
+SHARES = (1.0, 0.7, 0.4, 0.1, -0.2)
+"""Shares of its own value that an entry is given: the largest stays it, and none is clamped at all."""
+
+BETWEEN = (0.0, 0.3, 0.6, 0.9)
+"""How far it is moved towards another entry: the least stays the least, too."""
+
+BESIDE = 1e-6
+"""How far beside these forward is the same where it is flat, as a share of the largest entry."""
+
+
+def _is_staircase(sample: Sample, place: int, output: int) -> bool:
+    """Whether an output is a step in a single entry of an input, and backward gives it a gradient.
+
+    Where values are rounded on a scale that hangs on the largest of them, all together move that, and no
+    other one alone. What is clamped is not flat at small values, and what selects one of its entries gives
+    the others no gradient.
+    """
+    gradient, primal = _gradient(sample, place, _cotangents(sample)), sample.problem.primals[place]
+    if gradient is None or gradient.shape != primal.shape or primal.is_complex():
+        return False
+    entries, given = primal.detach().reshape(-1), gradient.reshape(-1)
+    generator = torch.Generator().manual_seed(sample.key)
+    beside = BESIDE * entries.abs().max()
+    order = torch.randperm(len(entries), generator=generator)
+    for entry, other in zip(order[:ENTRIES].tolist(), order.roll(1).tolist(), strict=False):
+        if given[entry] == 0:
+            continue
+        own, there = entries[entry], entries[other]
+        several = [share * own for share in SHARES], [own + t * (there - own) for t in BETWEEN]
+        for places in several:
+            here = [_output_at(sample, place, output, entry, value) for value in places]
+            near = [_output_at(sample, place, output, entry, value + beside) for value in places]
+            known = [(a, b) for a, b in zip(here, near, strict=True) if a is not None and b is not None]
+            is_flat_there = all(torch.equal(a, b) for a, b in known)
+            if is_flat_there and any(not torch.equal(known[0][0], a) for a, _ in known):
+                return True
+    return False
+
+
+def _output_at(sample: Sample, place: int, output: int, entry: int, value: Tensor) -> Tensor | None:
+    """An output where one entry of an input has another value; None where forward raises."""
+    primals = [p.clone() for p in sample.problem.primals]
+    primals[place].view(-1)[entry] = value
+    result = sample.problem.evaluate(primals)
+    return None if isinstance(result, Raised) else result.value[output]
 
 
 def _adds_a_constant(sample: Sample, place: int) -> bool:

@@ -66,3 +66,74 @@ class Windows(torch.autograd.Function):
             start = k * ctx.stride
             gradient[..., start : start + ctx.width] = grad[..., k : k + 1] / ctx.width
         return gradient, None, None
+
+
+class RoundedByTheLargest(torch.autograd.Function):
+    """Meant: it hands on what forward rounds on a scale that hangs on the largest entry."""
+
+    @staticmethod
+    def forward(ctx, w, bits: int = 8):
+        scale = w.abs().max() / (2 ** (bits - 1) - 1)
+        return (w / scale).round() * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
+class RoundedBetweenBounds(torch.autograd.Function):
+    """The same on a scale and from an offset that hang on the least and the largest entry."""
+
+    @staticmethod
+    def forward(ctx, x, bits: int = 4):
+        low, high = x.min(), x.max()
+        scale = (high - low) / (2**bits - 1)
+        offset = torch.round(-low / scale)
+        return (torch.clamp(torch.round(x / scale) + offset, 0, 2**bits - 1) - offset) * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
+class RoundedByRows(torch.autograd.Function):
+    """The same on a scale for each row."""
+
+    @staticmethod
+    def forward(ctx, w):
+        scale = w.abs().amax(dim=-1, keepdim=True) / 7
+        return torch.round(w / scale) * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class MedianTwice(torch.autograd.Function):
+    """Wrong: most entries of a median may move, and change nothing; backward gives these nothing, either."""
+
+    @staticmethod
+    def forward(ctx, x):
+        value, ctx.index = x.flatten().median(0)
+        ctx.shape = x.shape
+        return value
+
+    @staticmethod
+    def backward(ctx, g):
+        gradient = torch.zeros(ctx.shape, dtype=g.dtype).flatten()
+        gradient[ctx.index] = 2 * g
+        return gradient.view(ctx.shape)
+
+
+class ClampTwice(torch.autograd.Function):
+    """Wrong: flat outside of its bounds alone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(-0.3, 0.3)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * g * (x.abs() <= 0.3)
