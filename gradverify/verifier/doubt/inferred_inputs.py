@@ -73,6 +73,7 @@ from gradverify.verifier.doubt.other_shapes import (
     other_shapes,
     other_sizes,
     returned_shapes,
+    shape_in_doubt,
     structured_shapes,
     unread_entries,
 )
@@ -465,6 +466,7 @@ AT_UNDECLARED: tuple[Reason, ...] = (
     _equal_inputs,
     _no_derivative_meant,
     anything_invented,
+    shape_in_doubt,
     _such_values,
     _any_iterations,
     _any_minus_signs,

@@ -506,6 +506,11 @@ def returned_shapes(near: Neighbours, finding: Finding) -> Finding | None:
     return _shapes_of(finding, summed if right else ())
 
 
+def shape_in_doubt(near: Neighbours, finding: Finding) -> Finding | None:
+    """At values that nobody declared: what came back in another shape at others has none that is known."""
+    return _shapes_of(finding, {finding.input or ""} & names_of_other_shapes(near.sample))
+
+
 def odd_sizes(near: Neighbours, finding: Finding) -> Finding | None:
     """It is gone where all sizes are even."""
     odd = near.once(odd_sizes_alone, finding.input) if _is_of_shapes(finding) else ()

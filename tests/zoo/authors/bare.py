@@ -137,3 +137,45 @@ class ClampTwice(torch.autograd.Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return 2 * g * (x.abs() <= 0.3)
+
+
+class SampledAtPoints(torch.autograd.Function):
+    """Values of image [c, h, w] at pixel positions [n, 2] = (x, y), zero outside."""
+
+    @staticmethod
+    def corners(points, h, w):
+        x, y = points[:, 0], points[:, 1]
+        x0, y0 = x.floor(), y.floor()
+        fx, fy = x - x0, y - y0
+        for dy in (0, 1):
+            for dx in (0, 1):
+                xi, yi = x0 + dx, y0 + dy
+                inside = (xi >= 0) & (xi < w) & (yi >= 0) & (yi < h)
+                flat = (yi.clamp(0, h - 1) * w + xi.clamp(0, w - 1)).long()
+                wx, wy = (fx if dx else 1 - fx), (fy if dy else 1 - fy)
+                yield flat, inside, wx, wy, (1.0 if dx else -1.0), (1.0 if dy else -1.0)
+
+    @staticmethod
+    def forward(ctx, image, points):
+        c, h, w = image.shape
+        flat_image = image.reshape(c, h * w)
+        out = image.new_zeros(points.shape[0], c)
+        for flat, inside, wx, wy, _, _ in SampledAtPoints.corners(points, h, w):
+            out = out + (flat_image[:, flat] * (wx * wy * inside)).t()
+        ctx.save_for_backward(image, points)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output):
+        image, points = ctx.saved_tensors
+        c, h, w = image.shape
+        flat_image = image.reshape(c, h * w)
+        grad_image = torch.zeros_like(flat_image)
+        gx, gy = torch.zeros_like(points[:, 0]), torch.zeros_like(points[:, 1])
+        for flat, inside, wx, wy, sx, sy in SampledAtPoints.corners(points, h, w):
+            grad_image.index_add_(1, flat, (grad_output * (wx * wy * inside)[:, None]).t())
+            along = (grad_output * flat_image[:, flat].t()).sum(1) * inside
+            gx += along * sx * wy
+            gy += along * sy * wx
+        return grad_image.view(c, h, w), torch.stack((gx, gy), dim=1)

@@ -58,3 +58,6 @@ EXPECTED |= {
     ("bare", name, "without spec"): {"status": "failed", "errors": {"GV101"}, "may": {"GV109"}}
     for name in ("MedianTwice", "ClampTwice")
 }
+EXPECTED["bare", "SampledAtPoints", "without spec"] = {  # whose third column means nothing
+    "status": "inconclusive", "warnings": {"GV109"}, "names": ["the shape of `points`"],
+}  # fmt: skip
