@@ -21,6 +21,8 @@ FUNCTIONS = {
     "CubeTrace": "failed",
     "AbsoluteSquare": "inconclusive",
     "Points": "inconclusive",
+    "PointsOfSpace": "inconclusive",
+    "PointsOfSpaceTwice": "failed",
 }
 
 GUESSED = {

@@ -200,7 +200,8 @@ ENTRIES = 8
 """Entries of an input that are moved alone."""
 
 SHARES = (1.0, 0.7, 0.4, 0.1, -0.2)
-"""Shares of its own value that an entry is given: the largest stays it, and none is clamped at all."""
+"""Shares of its own value that an entry is given. The largest entry stays the largest; some of these
+values lie between bounds that clamp the others."""
 
 BETWEEN = (0.0, 0.3, 0.6, 0.9)
 """How far it is moved towards another entry: the least stays the least, too."""
@@ -218,6 +219,8 @@ def _is_staircase(sample: Sample, place: int, output: int) -> bool:
     """
     gradient, primal = _gradient(sample, place, _cotangents(sample)), sample.problem.primals[place]
     if gradient is None or gradient.shape != primal.shape or primal.is_complex():
+        return False
+    if gradient.layout is not torch.strided or primal.layout is not torch.strided:
         return False
     entries, given = primal.detach().reshape(-1), gradient.reshape(-1)
     generator = torch.Generator().manual_seed(sample.key)
@@ -240,8 +243,10 @@ def _is_staircase(sample: Sample, place: int, output: int) -> bool:
 
 def _output_at(sample: Sample, place: int, output: int, entry: int, value: Tensor) -> Tensor | None:
     """An output where one entry of an input has another value; None where forward raises."""
-    primals = [p.clone() for p in sample.problem.primals]
-    primals[place].view(-1)[entry] = value
+    primals = [*sample.problem.primals]
+    entries = primals[place].reshape(-1).clone()
+    entries[entry] = value
+    primals[place] = entries.reshape(primals[place].shape)
     result = sample.problem.evaluate(primals)
     return None if isinstance(result, Raised) else result.value[output]
 

@@ -21,6 +21,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from torch import Tensor
+
 from gradverify.model import (
     Case,
     Finding,
@@ -28,7 +30,7 @@ from gradverify.model import (
 )
 from gradverify.source import called_name, definitions_behind
 from gradverify.verifier.checks.deliberate import OF_A_SLOPE
-from gradverify.verifier.checks.neighbours import Neighbours, is_square, mismatched
+from gradverify.verifier.checks.neighbours import Neighbours, compared, is_square, mismatched
 from gradverify.verifier.checks.reading import Irregularity, own_backward
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
@@ -114,10 +116,6 @@ def _refused_shapes(sample: Sample) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 LEADING = (2, 3, 5, 7)
 """Sizes for one dimension more: the first that no input has, so that it merges with none."""
-
-
-PAIR = 2
-"""Real and imaginary part, or two coordinates."""
 
 LEAST_BROADCAST = 2
 """Inputs of which one is broadcast to the others."""
@@ -210,18 +208,35 @@ def _first_right(taken: Iterator[tuple[Shapes, Sample]], most: int) -> tuple[str
     return next(right, ())
 
 
-def at_pairs(sample: Sample, name: str | None) -> bool:
-    """Whether backward is right where the last dimension of an input is two.
+def read_in_last(sample: Sample, name: str | None) -> int:
+    """How many entries of the last dimension of an input forward reads, if backward is wrong beyond alone.
 
-    Real and imaginary parts have one of two, and forward that reads both takes a larger one, too.
+    0 where its derivative is not zero wherever backward is wrong.
+    """
+    comparison = compared(sample)
+    if comparison is None or name not in sample.problem.input_names:
+        return 0
+    block = sample.inputs.blocks[sample.problem.input_names.index(name)]
+    columns = slice(block.start, block.stop)
+    wrong = comparison.wrong[:, columns]
+    moves = comparison.numerical[:, columns].abs() > comparison.bound[:, columns]
+    if block.is_complex or not block.shape or not wrong.any() or bool((wrong & moves).any()):
+        return 0
+    entries: Tensor = wrong.any(dim=0).reshape(-1, block.shape[-1]).any(dim=0)
+    return int(entries.nonzero().min())
+
+
+def at_last_size(sample: Sample, name: str, size: int) -> bool:
+    """Whether backward is right where the last dimension of an input has another size.
+
+    Of what is read entry by entry, as coordinates are, forward takes more than it reads.
     """
     given = {i.name: i.shape for i in sample.case.inputs if isinstance(i, TensorInput) and i.value is None}
-    last = given.get(name or "", ())[-1:]
-    if not last or last[0] <= PAIR:
+    last = given.get(name, ())[-1:]
+    if not last:
         return False
-    sharing = {n: (*shape[:-1], PAIR) for n, shape in given.items() if shape[-1:] == last}
-    alone = {n: shape for n, shape in sharing.items() if n == name}
-    return at_shapes(sample, (alone, sharing)) is not None
+    sharing = {n: (*shape[:-1], size) for n, shape in given.items() if shape[-1:] == last}
+    return at_shapes(sample, ({name: sharing[name]}, sharing)) is not None
 
 
 def at_structured_shapes(sample: Sample) -> str:
@@ -507,8 +522,12 @@ def returned_shapes(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def shape_in_doubt(near: Neighbours, finding: Finding) -> Finding | None:
-    """At values that nobody declared: what came back in another shape at others has none that is known."""
-    return _shapes_of(finding, {finding.input or ""} & names_of_other_shapes(near.sample))
+    """At values that nobody declared: at others the gradient had a shape that its input may be meant to have.
+
+    Not where it had more dimensions alone, which the engine sums, so that its values are known.
+    """
+    refused = {a.name for kind, a, _ in _irregular(near.sample) if kind is Irregularity.SHAPE_REFUSED}
+    return _shapes_of(finding, {finding.input or ""} & refused)
 
 
 def odd_sizes(near: Neighbours, finding: Finding) -> Finding | None:
@@ -523,11 +542,10 @@ def other_shapes(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def unread_entries(near: Neighbours, finding: Finding) -> Finding | None:
-    """Where backward is wrong beyond the first two entries alone, forward may read no others."""
-    worst = finding.entries.worst if finding.entries is not None and finding.code in OF_A_SLOPE else ()
-    unread = bool(worst) and all(e.expected == 0 and e.input and e.input[-1] >= PAIR for e in worst)
-    pairs = unread and near.once(at_pairs, finding.input)
-    return _shapes_of(finding, [finding.input or ""] if pairs else ())
+    """Where backward is wrong beyond some entries alone, forward may read no others."""
+    name = finding.input or ""
+    read = near.once(read_in_last, name) if finding.code in OF_A_SLOPE else 0
+    return _shapes_of(finding, [name] if read and near.once(at_last_size, name, read) else ())
 
 
 def other_sizes(near: Neighbours, finding: Finding) -> Finding | None:

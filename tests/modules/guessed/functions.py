@@ -240,3 +240,27 @@ class Points(Function):
         p, q = ctx.saved_tensors
         d = 2 * g[:, None] * (p - q)
         return d, -d
+
+
+class PointsOfSpace(Function):
+    """Right for points of space, whose coordinates are read one by one."""
+
+    @staticmethod
+    def forward(ctx, p, q):
+        ctx.save_for_backward(p, q)
+        d = p - q
+        return d[:, 0] ** 2 + d[:, 1] ** 2 + d[:, 2] ** 2
+
+    @staticmethod
+    def backward(ctx, g):
+        p, q = ctx.saved_tensors
+        d = 2 * g[:, None] * (p - q)
+        return d, -d
+
+
+class PointsOfSpaceTwice(PointsOfSpace):
+    """Wrong for these, too."""
+
+    @staticmethod
+    def backward(ctx, g):
+        return tuple(2 * one for one in PointsOfSpace.backward(ctx, g))
