@@ -98,8 +98,8 @@ def wrong_where_declared(sample: Sample) -> Finding | None:
 def between_inputs(sample: Sample) -> Together | None:
     """The sample with entries of several inputs that are equal, each to none of its own input, as one.
 
-    None where there are none. Where values nobody declared tie within one input, backward may rely on that
-    they do not.
+    None where there are none. Values that are equal within one input do not count: unless `ties: true` is
+    declared, backward may rely on their being different.
     """
     met: dict[float, list[Columns]] = {}
     for _, found in _by_value(sample):

@@ -116,7 +116,7 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
 
 
 def _where_inputs_are_equal(sample: Sample) -> AtUndeclared:
-    """What equal entries of several inputs add up to; silence where there is no slope along them."""
+    """What the gradients of equal entries add up to; nothing where forward has no slope along them."""
     if sample.inputs.size * sample.problem.outputs.size > LARGEST_JACOBIAN:
         return _SILENCE
     moved = between_inputs(sample)

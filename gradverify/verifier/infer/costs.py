@@ -2,9 +2,8 @@
 
 Nothing is what the source states, 0.1 what an error asks for, 0.5 what a name suggests, 1 a guess that
 nothing speaks for, and more one that something speaks against. A state costs the sum of its guesses, of the
-hypothesis on its shapes, and of the repairs that led to it. What a kind of argument costs by its evidence
-stands beside that in `guesses.py`, what a repair costs beside it in the table of `repairs.py`. All were found
-by trying, on published Functions.
+hypothesis on its shapes, and of the repairs that led to it. `guesses.py` says what each kind of argument
+costs, and the table in `repairs.py` what each repair does. All were found by trying, on published Functions.
 """
 
 from __future__ import annotations
