@@ -30,6 +30,13 @@ EXPECTED = {
     "WrongDim": ("GV101", "return y * (g - (g * y).sum(-1, keepdim=True))"),
     "SegmentPointer": ("GV101", "out[int(rowptr[i]) : int(rowptr[i + 1])] = g[i]"),
     "DetachedMean": ("GV101", "return g - g.mean(-1, keepdim=True)"),
+    "FrozenByIndex": ("GV406", "gw = g.t() @ x if ctx.needs_input_grad[1] else None"),
+    "FrozenTogether": (
+        "GV406",
+        "return (g * w if ctx.needs_input_grad[0] else None, g * x if ctx.needs_input_grad[1] else None)",
+    ),
+    "FrozenInOneBranch": ("GV406", "if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:"),
+    "FrozenByName": ("GV406", "gb = g.sum(0) if nb else None"),
     "Temperature": ("GV101", "return y * (g - (g * y).sum(-1, keepdim=True)) / ctx.temperature, None"),
 }
 """The code, and a line of the fix."""

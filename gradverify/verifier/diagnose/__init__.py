@@ -7,7 +7,7 @@ from gradverify.model import Finding, Severity
 DIAGNOSED = {"GV101": 1, "GV107": 1, "GV201": 2}
 """Codes of findings that a measured Jacobian contradicts entry by entry, and the order of the derivative."""
 
-CHANGED = frozenset({"GV102", "GV103", "GV106", "GV401"})
+CHANGED = frozenset({"GV102", "GV103", "GV106", "GV401", "GV406"})
 """Codes that say what is wrong themselves: only the change of backward that makes it right is looked for."""
 
 

@@ -37,6 +37,8 @@ from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.tolerance import Tolerance, is_known
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, centre_of
 from gradverify.verifier.ranks.placement import columns_of_ranks
+from gradverify.verifier.variations.leaves import requires_grad_subsets
+from gradverify.verifier.variations.verified import verified
 
 
 def with_primals(problem: CallProblem, primals: tuple[Tensor, ...]) -> CallProblem:
@@ -123,6 +125,12 @@ def _is_right_in_second_order(sample: Sample) -> bool:
     if isinstance(judged, Certificate):
         return True
     return isinstance(judged, Judged) and judged.comparison.is_settled
+
+
+def are_right_with_inputs_frozen(samples: Sequence[Sample]) -> bool:
+    """Whether backward, as its class has it now, gives at all of them the same with some inputs frozen."""
+    bases = [verified(sample) for sample in samples]
+    return all(base is not None and not requires_grad_subsets(base).findings for base in bases)
 
 
 def _point(

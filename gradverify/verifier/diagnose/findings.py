@@ -19,13 +19,20 @@ from gradverify.verifier.diagnose import DIAGNOSED, evidence, is_diagnosed, want
 from gradverify.verifier.diagnose.confirmation import (
     FurtherPlace,
     are_right_in_second_order,
+    are_right_with_inputs_frozen,
     further_places,
     measured_point,
     measured_second_point,
     own_backward_of,
     repairs_of,
 )
-from gradverify.verifier.diagnose.edits.search import known_backwards, one_edit, out_of_place, recomputed_in
+from gradverify.verifier.diagnose.edits.search import (
+    asked_of_each_input,
+    known_backwards,
+    one_edit,
+    out_of_place,
+    recomputed_in,
+)
 from gradverify.verifier.diagnose.evidence import Cause, InBackward, Options, Pair, in_words
 from gradverify.verifier.diagnose.ladder import diagnose, holds_at, together
 from gradverify.verifier.numerics.tracing import is_straight, operations
@@ -34,6 +41,8 @@ __all__ = ["causes_of", "is_of_its_cause", "with_what_holds"]
 
 
 WRITES_GRAD_OUTPUT = "GV401"
+
+OF_FROZEN_INPUTS = "GV406"
 
 OF_SECOND_ORDER = frozenset({"GV201", "GV202"})
 
@@ -137,12 +146,9 @@ def _changed(
         if place in seen:
             continue
         seen.add(place)
-        if finding.code in OF_SECOND_ORDER | {WRITES_GRAD_OUTPUT}:
+        if finding.code in OF_SECOND_ORDER | {WRITES_GRAD_OUTPUT, OF_FROZEN_INPUTS}:
             samples = _samples_beside(measurements, visited, finding)
-            owns = [own_backward_of(sample, repairs_of(measurements.kept)) for sample in samples]
-            own, points = [one for one in owns if one is not None], len(samples)
-            is_right = partial(are_right_in_second_order, samples)
-            change = out_of_place(own) if finding.code == WRITES_GRAD_OUTPUT else recomputed_in(own, is_right)
+            points, change = len(samples), _change_at(samples, measurements.kept, finding.code)
         else:
             pairs = _pairs_of_any(plan, measurements, visited, findings, finding)
             points = len(pairs)
@@ -150,6 +156,17 @@ def _changed(
             change = None if cause is None else cause.change
         if change is not None and change.patch is not None:
             yield replace(finding, changes=_changes(change, points))
+
+
+def _change_at(samples: Sequence[Sample], kept: Kept, code: str) -> InBackward | None:
+    """The change of backward that takes back at several samples what a code says; None for none."""
+    owns = [own_backward_of(sample, repairs_of(kept)) for sample in samples]
+    own = [one for one in owns if one is not None]
+    if code == WRITES_GRAD_OUTPUT:
+        return out_of_place(own)
+    if code == OF_FROZEN_INPUTS:
+        return asked_of_each_input(own, partial(are_right_with_inputs_frozen, samples))
+    return recomputed_in(own, partial(are_right_in_second_order, samples))
 
 
 def _pairs_of_any(

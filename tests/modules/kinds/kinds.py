@@ -289,3 +289,61 @@ class CutByMode(Function):
         if ctx.square:
             return g * w * w * s * (1 - s), g * 2 * w * s, None
         return g * w * s * (1 - s), g * s, None
+
+
+class FrozenByIndex(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w.t()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        gx = g @ w if ctx.needs_input_grad[0] else None
+        gw = g.t() @ x if ctx.needs_input_grad[0] else None
+        return gx, gw
+
+
+class FrozenTogether(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return (g * w, g * x) if ctx.needs_input_grad[0] else (None, None)
+
+
+class FrozenInOneBranch(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        gx = gw = None
+        if ctx.needs_input_grad[0]:
+            gx = g * w
+            gw = g * x
+        return gx, gw
+
+
+class FrozenByName(Function):
+    @staticmethod
+    def forward(ctx, x, w, b):
+        ctx.save_for_backward(x, w)
+        return x @ w.t() + b
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        nx, nw, nb = ctx.needs_input_grad
+        gx = g @ w if nx else None
+        gw = g.t() @ x if nw else None
+        gb = g.sum(0) if nw else None
+        return gx, gw, gb

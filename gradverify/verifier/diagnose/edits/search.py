@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import LinePatch, shown_path
+from gradverify.verifier.diagnose.edits.needed import asked_of_each
 from gradverify.verifier.diagnose.edits.numbers import (
     is_borne_out,
     scaled_before_comparing,
@@ -390,6 +391,21 @@ def recomputed_in(owns: Sequence[OwnBackward], is_right: Callable[[], bool]) -> 
 
     `is_right` tells whether the second derivative is, with the backward that the class has then.
     """
+    return _first_that_holds(owns, recomputed, _right_at_the_last_of(owns, is_right))
+
+
+def asked_of_each_input(owns: Sequence[OwnBackward], is_right: Callable[[], bool]) -> InBackward | None:
+    """The change with which no gradient hangs on which other inputs require grad; None for none.
+
+    `is_right` tells whether that is so, with the backward that the class has then.
+    """
+    return _first_that_holds(owns, asked_of_each, _right_at_the_last_of(owns, is_right))
+
+
+def _right_at_the_last_of(
+    owns: Sequence[OwnBackward], is_right: Callable[[], bool]
+) -> Callable[[OwnBackward, Callable[..., Any]], bool]:
+    """Whether a backward gives what the class's own gives, and at the last call `is_right` with it, too."""
 
     def holds(own: OwnBackward, backward: Callable[..., Any]) -> bool:
         if not _gives_about_the_same(own, backward):
@@ -399,7 +415,7 @@ def recomputed_in(owns: Sequence[OwnBackward], is_right: Callable[[], bool]) -> 
         with instead(own.function, own.name, backward):
             return is_right()
 
-    return _first_that_holds(owns, recomputed, holds)
+    return holds
 
 
 def _gives_about_the_same(own: OwnBackward, backward: Callable[..., Any]) -> bool:
