@@ -105,7 +105,8 @@ verifier.checks | CheckResult() | contract.contract contract.old_style reference
     reference.surrogate_gradient
 verifier.checks | CheckResult(capability="yes") | second_order.second_order
 verifier.checks | None | contract._undefined_grads no_value.without_value
-verifier.diagnose.edits | None | search.out_of_place search.recomputed_in
+verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
+    same_values.asked_of_each_input
 verifier.checks | [] | contract.carried_parameters
 verifier.checks | None | grad_output.nonlinearity structured_grad_outputs.wrong_with_structure
     first_order.refused_empty second_order.wrong_alone

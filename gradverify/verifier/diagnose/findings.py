@@ -26,13 +26,8 @@ from gradverify.verifier.diagnose.confirmation import (
     own_backward_of,
     repairs_of,
 )
-from gradverify.verifier.diagnose.edits.search import (
-    asked_of_each_input,
-    known_backwards,
-    one_edit,
-    out_of_place,
-    recomputed_in,
-)
+from gradverify.verifier.diagnose.edits.same_values import asked_of_each_input, out_of_place, recomputed_in
+from gradverify.verifier.diagnose.edits.search import known_backwards, one_edit
 from gradverify.verifier.diagnose.evidence import Cause, InBackward, Options, Pair, in_words
 from gradverify.verifier.diagnose.ladder import diagnose, holds_at, together
 from gradverify.verifier.numerics.tracing import is_straight, operations

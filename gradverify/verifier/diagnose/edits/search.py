@@ -22,17 +22,14 @@ import torch
 from torch import Tensor
 
 from gradverify.model import LinePatch, shown_path
-from gradverify.verifier.diagnose.edits.needed import asked_of_each
 from gradverify.verifier.diagnose.edits.numbers import (
     is_borne_out,
     scaled_before_comparing,
     written_elsewhere,
     written_in,
 )
-from gradverify.verifier.diagnose.edits.out_of_place import CAUSE as IN_PLACE
 from gradverify.verifier.diagnose.edits.out_of_place import computed_out_of_place
-from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, Repairs, instead
-from gradverify.verifier.diagnose.edits.recomputed import recomputed
+from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, Repairs
 from gradverify.verifier.diagnose.edits.rewrites import (
     OF_TORCH,
     Known,
@@ -68,7 +65,6 @@ from gradverify.verifier.diagnose.evidence import (
     Point,
     sizes_seen,
 )
-from gradverify.verifier.numerics.probes import signed_values
 
 WHOLE = ast.expr | ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Expr
 """What may be written anew around a change: nothing with further statements in it."""
@@ -333,101 +329,7 @@ def one_edit(pairs: Pairs) -> Cause | None:
     known = next((k for k, (edit, run) in enumerate(found) if _is_right(points, edit, run)), None)
     if known is None and not _searched(first, points, own):
         return None
-    return _reported(*found[-1 if known is None else known])
-
-
-def out_of_place(owns: Sequence[OwnBackward]) -> InBackward | None:
-    """The change with which backward leaves grad_output as it is at several calls, and gives what it gave.
-
-    None for none. One that makes a wrong gradient right was found before.
-    """
-    known = next((one for own in owns for one in own.repairs.found if one[0].cause == IN_PLACE), None)
-    if known is not None:
-        return _reported(*known).change
-    return _first_that_holds(owns, lambda source, _: computed_out_of_place(source), _gives_the_same)
-
-
-def _first_that_holds(
-    owns: Sequence[OwnBackward],
-    edits: Callable[[Source, Sequence[Source]], Iterator[Edit]],
-    holds: Callable[[OwnBackward, Callable[..., Any]], bool],
-) -> InBackward | None:
-    """The first edit of backward, made of its source and forward's, that holds at every call."""
-    source = owns[0].source() if owns else None
-    if source is None or not is_harmless(source.function, source.tree):
-        return None
-    if not all(own.is_started() for own in owns):
-        return None
-    parents = parents_of(source.whole)
-    for edit in edits(source, owns[0].forward_source()):
-        with edit.slot.holding(edit.node):
-            backward = source.compiled()
-        if backward is not None and all(holds(own, backward) for own in owns):
-            return reported_change(edit, source, parents)
-    return None
-
-
-def _gives_the_same(own: OwnBackward, backward: Callable[..., Any]) -> bool:
-    """Whether it gives what the class's own gives, and leaves every grad_output as it is."""
-    written: list[bool] = []
-
-    def watched(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
-        before = [g.clone() if isinstance(g, Tensor) else None for g in given]
-        found = backward(ctx, *given)
-        pairs = zip(before, given, strict=True)
-        written.append(any(b is not None and not torch.equal(b, g) for b, g in pairs))
-        return found
-
-    for output, block in enumerate(own.problem.outputs.blocks):
-        u = signed_values(block.stop - block.start, KEY)
-        expected, found = (own.pulled_back(output, u, one) for one in (own.own, watched))
-        if expected is None or found is None or not torch.equal(expected, found):
-            return False
-    return bool(written) and not any(written)
-
-
-def recomputed_in(owns: Sequence[OwnBackward], is_right: Callable[[], bool]) -> InBackward | None:
-    """The change with which backward computes anew what forward keeps without its graph; None for none.
-
-    `is_right` tells whether the second derivative is, with the backward that the class has then.
-    """
-    return _first_that_holds(owns, recomputed, _right_at_the_last_of(owns, is_right))
-
-
-def asked_of_each_input(owns: Sequence[OwnBackward], is_right: Callable[[], bool]) -> InBackward | None:
-    """The change with which no gradient hangs on which other inputs require grad; None for none.
-
-    `is_right` tells whether that is so, with the backward that the class has then.
-    """
-    return _first_that_holds(owns, asked_of_each, _right_at_the_last_of(owns, is_right))
-
-
-def _right_at_the_last_of(
-    owns: Sequence[OwnBackward], is_right: Callable[[], bool]
-) -> Callable[[OwnBackward, Callable[..., Any]], bool]:
-    """Whether a backward gives what the class's own gives, and at the last call `is_right` with it, too."""
-
-    def holds(own: OwnBackward, backward: Callable[..., Any]) -> bool:
-        if not _gives_about_the_same(own, backward):
-            return False
-        if own is not owns[-1]:
-            return True
-        with instead(own.function, own.name, backward):
-            return is_right()
-
-    return holds
-
-
-def _gives_about_the_same(own: OwnBackward, backward: Callable[..., Any]) -> bool:
-    """Whether it gives what the class's own gives, but for rounding."""
-    for output, block in enumerate(own.problem.outputs.blocks):
-        u = signed_values(block.stop - block.start, KEY)
-        expected, found = (own.pulled_back(output, u, one) for one in (own.own, backward))
-        if expected is None or found is None:
-            return False
-        if not bool(((expected - found).abs() <= AGREES * expected.abs().max()).all()):
-            return False
-    return True
+    return reported(*found[-1 if known is None else known])
 
 
 def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
@@ -562,7 +464,8 @@ def _agrees(pair: Pair, found: Tensor, rows: slice = slice(None)) -> bool:
     return bool(((block - true).abs() <= allowed)[known].all())
 
 
-def _reported(edit: Edit, run: TracedBackward) -> Cause:
+def reported(edit: Edit, run: TracedBackward) -> Cause:
+    """A change of a backward as the cause of what it takes back."""
     return Cause(edit.cause, is_weak=True, change=reported_change(edit, run.source, run.parents))
 
 
