@@ -166,7 +166,7 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> Iterator
     if _is_step(sample, place, output, value):
         yield f"forward is a step in `{name}`, flat between"
     elif _is_staircase(sample, place, output):
-        yield f"forward is a step in entries of `{name}`, and backward gives them a gradient"
+        yield f"forward is a step in entries of `{name}`, up to a scale, and backward gives them a gradient"
     hidden = any(d.of_values for d in sample.subject.doubts)  # labels all alike, say, leave nothing to depend
     if not hidden and not any(_moves(sample, place, k, v, (*FLAT, *JUMPS)) for k, v in enumerate(values)):
         yield f"no output depends on `{name}`, and backward gives it a gradient"
@@ -209,13 +209,25 @@ BETWEEN = (0.0, 0.3, 0.6, 0.9)
 BESIDE = 1e-6
 """How far beside these forward is the same where it is flat, as a share of the largest entry."""
 
+SCALED = 1e-4
+"""Relative to how far an output moves: what curvature leaves of one factor for all of it, so near by."""
+
+ROUNDINGS = 8 * torch.finfo(torch.float64).eps
+"""Relative to an output: what rounding leaves of one."""
+
+JUMP = 1e-3
+"""Relative to an output: a step, over a distance that nothing continuous changes so much in."""
+
+HALVINGS = 40
+"""How often the distance is halved in which an output becomes another one."""
+
 
 def _is_staircase(sample: Sample, place: int, output: int) -> bool:
     """Whether an output is a step in a single entry of an input, and backward gives it a gradient.
 
     Where values are rounded on a scale that hangs on the largest of them, all together move that, and no
-    other one alone. What is clamped is not flat at small values, and what selects one of its entries gives
-    the others no gradient.
+    other one alone; on a scale that is a mean, every one moves all levels by one factor. What is clamped is
+    not flat at small values, and what selects one of its entries gives the others no gradient.
     """
     gradient, primal = _gradient(sample, place, _cotangents(sample)), sample.problem.primals[place]
     if gradient is None or gradient.shape != primal.shape or primal.is_complex():
@@ -230,15 +242,45 @@ def _is_staircase(sample: Sample, place: int, output: int) -> bool:
         if given[entry] == 0:
             continue
         own, there = entries[entry], entries[other]
-        several = [share * own for share in SHARES], [own + t * (there - own) for t in BETWEEN]
-        for places in several:
-            here = [_output_at(sample, place, output, entry, value) for value in places]
-            near = [_output_at(sample, place, output, entry, value + beside) for value in places]
-            known = [(a, b) for a, b in zip(here, near, strict=True) if a is not None and b is not None]
-            is_flat_there = all(torch.equal(a, b) for a, b in known)
-            if is_flat_there and any(not torch.equal(known[0][0], a) for a, _ in known):
-                return True
+        at = partial(_output_at, sample, place, output, entry)
+        for places in ([share * own for share in SHARES], [own + t * (there - own) for t in BETWEEN]):
+            here, near = [at(value) for value in places], [at(value + beside) for value in places]
+            if all(_is_multiple(a, b) for a, b in zip(here, near, strict=True)):
+                pairs = zip(places, here, strict=True)
+                changed_at = [value for value, found in pairs if not _is_multiple(here[0], found)]
+                if any(_jumps(at, places[0], value) for value in changed_at):
+                    return True
     return False
+
+
+def _is_multiple(one: Tensor | None, other: Tensor | None) -> bool:
+    """Whether an output is another one, but for one factor of all that moves; or one of them is not known.
+
+    That a single entry is a multiple of itself says nothing.
+    """
+    if one is None or other is None:
+        return True
+    moved = one != other
+    a, b = one[moved], other[moved]
+    if a.numel() < 2 or not bool((a * b).any()):
+        return a.numel() == 0
+    left = b - a * ((a * b).sum() / a.square().sum())
+    return bool(left.abs().max() <= SCALED * (b - a).abs().max() + ROUNDINGS * a.abs().max())
+
+
+def _jumps(at: Callable[[Tensor], Tensor | None], start: Tensor, end: Tensor) -> bool:
+    """Whether an output that is no multiple of itself between two values is so at one of them."""
+    first = at(start)
+    for _ in range(HALVINGS):
+        middle = (start + end) / 2
+        if _is_multiple(first, at(middle)):
+            start = middle
+        else:
+            end = middle
+    one, other = at(start), at(end)
+    if one is None or other is None:
+        return False
+    return bool((other - one).abs().max() > JUMP * max(one.abs().max(), other.abs().max()))
 
 
 def _output_at(sample: Sample, place: int, output: int, entry: int, value: Tensor) -> Tensor | None:

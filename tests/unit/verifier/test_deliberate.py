@@ -76,3 +76,37 @@ def test_a_penalty_is_meant_where_forward_needs_no_backward_alone():
     assert "has no slope in `x`" in said(stepping, [0.3, -1.2], "GV106")
     smooth = penalised(torch.sin, torch.cos)
     assert said(smooth, [0.3, -1.2], "GV106") == ""
+
+
+def three_levels(x):
+    kept = (x.abs() > 0.7 * x.abs().mean()).to(x)
+    return x.sign() * kept * (x.abs() * kept).sum() / kept.sum().clamp(min=1)
+
+
+def by_spread(x):
+    step = x.square().mean().sqrt() / 2
+    return (x / step).round() * step
+
+
+ORDINARY = [0.3, -1.2, 2.7, -0.4, 0.9]
+
+
+@pytest.mark.parametrize("step", [lambda x: x.sign() * x.abs().mean(), three_levels, by_spread])
+def test_a_step_on_a_scale_that_every_entry_moves_is_one(step):
+    assert "a step in entries of `x`" in said(straight_through(step), ORDINARY)
+
+
+@pytest.mark.parametrize(
+    "smooth",
+    [
+        lambda x: x.mean().expand(5).clone(),
+        lambda x: x.relu() * x.abs().mean(),
+        lambda x: x / x.abs().mean(),
+        lambda x: x.sort().values * x.abs().mean(),
+        lambda x: x.cummax(0).values,
+        lambda x: x.softmax(0),
+        lambda x: x * (x.abs() > 0.5),
+    ],
+)
+def test_what_all_entries_scale_is_none(smooth):
+    assert said(straight_through(smooth), ORDINARY) == ""

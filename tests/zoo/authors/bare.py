@@ -109,6 +109,32 @@ class RoundedByRows(torch.autograd.Function):
         return g
 
 
+class SignsOnAMean(torch.autograd.Function):
+    """The sign of each weight, on a scale that all of them move."""
+
+    @staticmethod
+    def forward(ctx, w):
+        return w.sign() * w.abs().mean(1, keepdim=True)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class ReluOnAMean(torch.autograd.Function):
+    """Wrong: nothing steps, and backward leaves out what moves the scale."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.relu() * x.abs().mean()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * (x > 0) * x.abs().mean()
+
+
 class MedianTwice(torch.autograd.Function):
     """Wrong: most entries of a median may move, and change nothing; backward gives these nothing, either."""
 
