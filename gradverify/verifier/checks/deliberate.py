@@ -11,6 +11,7 @@ an absolute value, is taken for a mistake.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,7 @@ from gradverify.model import (
 from gradverify.verifier.checks.neighbours import FLAT, JUMPS, changed, is_flat, with_values
 from gradverify.verifier.checks.result import NOT_REPEATED
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard import Raised, RandomStates
 from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.calling import Tensors
 
@@ -107,6 +108,8 @@ LINEAR = 1e-6
 
 DRAWN = "backward draws random numbers, and forward none"
 
+DRAWN_FOR_BACKWARD = "its gradient depends on the random numbers that forward draws, and no output does"
+
 
 def looks_deliberate(sample: Sample, finding: Finding) -> str:
     """How forward shows that its gradient is a choice, as the beginning of `... was guessed`; empty for not.
@@ -143,7 +146,7 @@ def _shown_by_grad_output(sample: Sample, finding: Finding) -> str:
     place = names.index(finding.input) if finding.input in names else 0
     if finding.input in names and _adds_a_constant(sample, place):
         return _without_derivative(sample, place)
-    return DRAWN if _draws(sample) else _chosen(sample, place)
+    return _drawn(sample) or _chosen(sample, place)
 
 
 def _without_derivative(sample: Sample, place: int) -> str:
@@ -170,8 +173,8 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> Iterator
     hidden = any(d.of_values for d in sample.subject.doubts)  # labels all alike, say, leave nothing to depend
     if not hidden and not any(_moves(sample, place, k, v, (*FLAT, *JUMPS)) for k, v in enumerate(values)):
         yield f"no output depends on `{name}`, and backward gives it a gradient"
-    if _draws(sample):
-        yield DRAWN
+    if drawn := _drawn(sample):
+        yield drawn
     alone = _backward_alone_reads(sample, place)
     if alone:
         yield f"backward goes by `{alone}`, and forward does not"
@@ -357,27 +360,41 @@ def _other(value: Any) -> Any:  # noqa: ANN401 - an argument
     return value * OTHER[0] + OTHER[1] if value.is_floating_point() else None
 
 
-def _draws(sample: Sample) -> bool:
-    """Whether backward draws random numbers where forward draws none: its gradient is a sample.
+def _drawn(sample: Sample) -> str:
+    """How backward's gradient is a sample, where no output is; empty where it is none.
 
-    By the states that every call starts from, or, of a source of its own, by another gradient each time. A
-    forward that draws has drawn a mask, say, which backward must not draw again.
+    By other states for every call to start from, or, where it has a source of its own, by another gradient
+    each time. Of random numbers that forward uses itself, a mask, say, backward must not draw others.
     """
-    problem = sample.problem
-    base = problem.evaluate(problem.primals)
-    if isinstance(base, Raised) or not problem.random_states.untouched():
-        return False
-    found = []
-    for _ in range(2):
+    problem, others = sample.problem, RandomStates(sample.key)
+    outputs = [
+        replace(problem, random_states=s).evaluate(problem.primals) for s in (problem.random_states, others)
+    ]
+    base, other = outputs
+    if (
+        isinstance(base, Raised)
+        or isinstance(other, Raised)
+        or not all(map(torch.equal, base.value, other.value))
+    ):
+        return ""
+    found, drew = [], False
+    for states in (problem.random_states, problem.random_states, others):
         with filled_memory():  # what is never written is another number each time, and no random one
-            pulled = problem.pull_back(problem.primals, _cotangents(sample))
+            pulled = replace(problem, random_states=states).pull_back(problem.primals, _cotangents(sample))
         if isinstance(pulled, Raised):
-            return False
-        if not problem.random_states.untouched():
-            return True
+            return ""
+        drew = drew or not states.untouched()
         found.append(sample.inputs.flatten(pulled.value))
-    one, again = (g[~(found[0].isnan() & found[1].isnan())] for g in found)
-    return bool((one - again).abs().max() > LINEAR * one.abs().max()) if one.numel() else False
+    if drew or _differ(*found[:2]):
+        return DRAWN
+    return DRAWN_FOR_BACKWARD if _differ(*found[1:]) else ""
+
+
+def _differ(one: Tensor, other: Tensor) -> bool:
+    """Whether two gradients are not the same, but for rounding, and for entries that are NaN in both."""
+    known = ~(one.isnan() & other.isnan())
+    one, other = one[known], other[known]
+    return bool(one.numel()) and bool((one - other).abs().max() > LINEAR * one.abs().max())
 
 
 def _chosen(sample: Sample, place: int) -> str:

@@ -135,6 +135,37 @@ class ReluOnAMean(torch.autograd.Function):
         return g * (x > 0) * x.abs().mean()
 
 
+class KeptInEightBits(torch.autograd.Function):
+    """The derivative as an integer, up or down at random, so that it is right in the mean."""
+
+    @staticmethod
+    def forward(ctx, x):
+        s = torch.sigmoid(x - 1.0)
+        if x.requires_grad:
+            derivative = x * s * (1 - s) + s
+            ctx.save_for_backward(((derivative + 0.1) * 180 + torch.rand_like(x)).to(torch.uint8))
+        return x * s
+
+    @staticmethod
+    def backward(ctx, g):
+        (kept,) = ctx.saved_tensors
+        return g * (kept / 180 - 0.1)
+
+
+class DrawnInVain(torch.autograd.Function):
+    """Wrong: a factor, whatever forward draws."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x, torch.rand_like(x))
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, _ = ctx.saved_tensors
+        return g * x
+
+
 class MedianTwice(torch.autograd.Function):
     """Wrong: most entries of a median may move, and change nothing; backward gives these nothing, either."""
 
