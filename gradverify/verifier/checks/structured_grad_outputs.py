@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Point, RaisedError
+from gradverify.model import Finding, Point, RaisedError, Severity
+from gradverify.source import iterates
 from gradverify.verifier.checks.grad_output import LINEAR, MOST_ROUNDINGS, roundings
+from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
@@ -59,6 +61,11 @@ SKIPPED = "Is something skipped by a test of grad_output, as rows whose first en
 THRESHOLD = (
     "Look for a clamp, a threshold or a small constant that grad_output, or its largest entry, is compared "
     "with or divided by."
+)
+
+OF_AN_ITERATION = (
+    "Backward repeats a step. If it stops at an absolute tolerance, gradients below that are lost: compare "
+    "with the norm of grad_output."
 )
 
 
@@ -292,8 +299,16 @@ def _wrong_when_scaled(
         short = short_format(sample.problem) if inside is None else ""
         if short and getattr(torch, short).is_floating_point:
             return _wrong_when_scaled(sample, u, of_u, masks, of_rows, getattr(torch, short))
-        return wrong
+        return _of_an_iteration(sample, wrong)
     return None
+
+
+def _of_an_iteration(sample: Sample, wrong: Finding) -> Finding:
+    """A warning where backward repeats a step: it stops at a tolerance, and no threshold is in it."""
+    function = sample.subject.function_class
+    if function is None or not iterates(own_backward(function)):
+        return wrong
+    return replace(wrong, severity=Severity.WARNING, hint=OF_AN_ITERATION)
 
 
 def _scaled(bits: int, u: Tensor, masks: Sequence[Tensor]) -> list[Combination]:

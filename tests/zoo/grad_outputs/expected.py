@@ -18,6 +18,7 @@ RIGHT = [
     "Frozen",
     "MatrixExponential",
     "Guarded",
+    "ConjugateGradients",
 ]
 
 NOT_LINEAR = [
@@ -39,7 +40,7 @@ NOT_LINEAR = [
 
 NOTES = {"InFloat32": {"GV104"}, "SteepNorm": {"GV203"}, "SolvedByIteration": {"GV203"}}
 
-WARNINGS = {"Guarded": {"GV102"}}
+WARNINGS = {"Guarded": {"GV102"}, "ConjugateGradients": {"GV106"}}
 
 EXPECTED = (
     {
