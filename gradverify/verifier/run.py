@@ -38,6 +38,7 @@ from gradverify.verifier.case_state import CaseState, branches_seen
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.kept import Allowance, Place
+from gradverify.verifier.checks.neighbours import Excuses
 from gradverify.verifier.checks.no_value import without_value
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.samples import prepare
@@ -45,7 +46,6 @@ from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed, wants_a_change
 from gradverify.verifier.doubt.inferred_inputs import (
-    Excuses,
     guarded,
     guarded_at_undeclared,
     hangs_on_no_guess,

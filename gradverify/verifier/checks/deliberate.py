@@ -426,10 +426,6 @@ OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV2
 """Codes that say nothing of a gradient which is not meant to be the derivative."""
 
 
-OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
-"""Codes that rest on a derivative of forward as it was measured."""
-
-
 def signs_of(sample: Sample, finding: Finding) -> list[str]:
     """What shows that the gradient is not meant to be the derivative: in the source, in the numbers."""
     if finding.cause == NOT_REPEATED:

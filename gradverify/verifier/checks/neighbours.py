@@ -10,7 +10,7 @@ altogether, and so does what is called a mismatch. A wrong backward is as wrong 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
@@ -64,6 +64,54 @@ class Neighbours:
 
 Reason = Callable[[Neighbours, Finding], Finding | None]
 """Gives an error as an inconclusive finding that says what was guessed; None where that did not make it."""
+
+OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
+"""Codes that rest on a derivative of forward as it was measured."""
+
+OF_SECOND_ORDER = "GV2"
+
+Mistake = tuple[str, str | None, int | None]
+"""Code, input and output: what is wrong, wherever it is."""
+
+
+@dataclass
+class Excuses:
+    """What excused a mistake at some values of a case excuses it at the others, and is not measured again.
+
+    A guess of sizes, shapes or options is the same at all of them, and to look at another one takes longer
+    than to judge the sample.
+    """
+
+    by_mistake: dict[Mistake, tuple[Reason, dict[object, object]]] = field(default_factory=dict)
+    """The reason, and the answers that it was given."""
+
+    def of(self, mistake: Mistake, near: Neighbours, finding: Finding) -> Finding | None:
+        """The finding as an inconclusive one by what excused the mistake before; None for nothing."""
+        if mistake not in self.by_mistake:
+            return None
+        reason, answers = self.by_mistake[mistake]
+        return reason(Neighbours(near.sample, answers), finding)
+
+    def of_first_order(self, near: Neighbours, finding: Finding) -> Finding | None:
+        """A finding of second order by what excused the gradient itself in this case: it rests on that."""
+        if not finding.code.startswith(OF_SECOND_ORDER):
+            return None
+        for (code, _, _), (reason, answers) in self.by_mistake.items():
+            if code in OF_A_SLOPE:
+                excused = reason(Neighbours(near.sample, answers), replace(finding, code=code))
+                if excused is not None:
+                    return excused
+        return None
+
+    def first(
+        self, mistake: Mistake, near: Neighbours, finding: Finding, reasons: Sequence[Reason]
+    ) -> Finding | None:
+        """The finding by the first of several reasons that there is; None for none."""
+        for reason in reasons:
+            if excused := reason(near, finding):
+                self.by_mistake[mistake] = reason, near.answers
+                return excused
+        return None
 
 
 def with_values(sample: Sample, values: Mapping[str, Any]) -> Sample:

@@ -27,13 +27,13 @@ from gradverify.model import (
     TensorInput,
 )
 from gradverify.model.case import is_floating, is_free
-from gradverify.verifier.checks.deliberate import OF_A_SLOPE
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.kept import judged_jacobians
 from gradverify.verifier.checks.neighbours import (
     FLAT,
     JUMPS,
     LARGEST_JACOBIAN,
+    OF_A_SLOPE,
     Neighbours,
     Projection,
     compared,

@@ -19,7 +19,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -35,9 +35,12 @@ from gradverify.model import (
 )
 from gradverify.rules import Family
 from gradverify.source import iterates
-from gradverify.verifier.checks.deliberate import OF_A_SLOPE, signs_of
+from gradverify.verifier.checks.deliberate import signs_of
 from gradverify.verifier.checks.equal_entries import BETWEEN_INPUTS
 from gradverify.verifier.checks.neighbours import (
+    OF_A_SLOPE,
+    Excuses,
+    Mistake,
     Neighbours,
     Reason,
     is_steady,
@@ -89,39 +92,6 @@ from gradverify.verifier.doubt.other_values import (
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.raised_errors import is_bound_nowhere
-
-Mistake = tuple[str, str | None, int | None]
-"""Code, input and output: what is wrong, wherever it is."""
-
-
-@dataclass
-class Excuses:
-    """What excused a mistake at some values of a case excuses it at the others, and is not measured again.
-
-    A guess of sizes, shapes or options is the same at all of them, and to look at another one takes longer
-    than to judge the sample.
-    """
-
-    by_mistake: dict[Mistake, tuple[Reason, dict[object, object]]] = field(default_factory=dict)
-    """The reason, and the answers that it was given."""
-
-    def of(self, mistake: Mistake, near: Neighbours, finding: Finding) -> Finding | None:
-        """The finding as an inconclusive one by what excused the mistake before; None for nothing."""
-        if mistake not in self.by_mistake:
-            return None
-        reason, answers = self.by_mistake[mistake]
-        return reason(Neighbours(near.sample, answers), finding)
-
-    def first(
-        self, mistake: Mistake, near: Neighbours, finding: Finding, reasons: Sequence[Reason]
-    ) -> Finding | None:
-        """The finding by the first of several reasons that there is; None for none."""
-        for reason in reasons:
-            if excused := reason(near, finding):
-                self.by_mistake[mistake] = reason, near.answers
-                return excused
-        return None
-
 
 OF_THE_COUNT = "GV105"
 """Another number of gradients than of arguments, or one for what is no tensor and may be meant to be."""
@@ -549,7 +519,8 @@ def _excused(
         with nullcontext() if reader is None else reader.without_new_remarks():
             mistake = _mistake(finding)
             excused = excuses.of(mistake, near, finding)
-            return excused or excuses.first(mistake, near, finding, reasons) or finding
+            excused = excused or excuses.first(mistake, near, finding, reasons)
+            return excused or excuses.of_first_order(near, finding) or finding
 
     findings = tuple(map(judged, result.findings))
     failed = any(f.severity is Severity.ERROR for f in findings)

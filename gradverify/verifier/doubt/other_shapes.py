@@ -29,8 +29,7 @@ from gradverify.model import (
     TensorInput,
 )
 from gradverify.source import called_name, definitions_behind
-from gradverify.verifier.checks.deliberate import OF_A_SLOPE
-from gradverify.verifier.checks.neighbours import Neighbours, compared, is_square, mismatched
+from gradverify.verifier.checks.neighbours import OF_A_SLOPE, Neighbours, compared, is_square, mismatched
 from gradverify.verifier.checks.reading import Irregularity, own_backward
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample

@@ -34,8 +34,15 @@ from gradverify.model import (
     TensorInput,
 )
 from gradverify.source import definition
-from gradverify.verifier.checks.deliberate import OF_A_SLOPE, OF_THE_DERIVATIVE
-from gradverify.verifier.checks.neighbours import STEPS, Neighbours, is_square, mismatched, with_values
+from gradverify.verifier.checks.deliberate import OF_THE_DERIVATIVE
+from gradverify.verifier.checks.neighbours import (
+    OF_A_SLOPE,
+    STEPS,
+    Neighbours,
+    is_square,
+    mismatched,
+    with_values,
+)
 from gradverify.verifier.checks.samples import prepared
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (

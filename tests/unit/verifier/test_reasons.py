@@ -1,12 +1,14 @@
 """Why a guess may have made a mismatch: reasons, where each holds and where it does not."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.autograd import Function
 
 from gradverify.model import Case, Finding, Point, Settings, Severity, Target, TargetKind
 from gradverify.verifier import guard
-from gradverify.verifier.checks.neighbours import Neighbours
+from gradverify.verifier.checks.neighbours import Excuses, Neighbours
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.doubt.inferred_inputs import AT_DECLARED
 from gradverify.verifier.inputs.arguments import Argument
@@ -71,8 +73,8 @@ class Unrolled(Picard):
         return u, u * torch.sin(y)
 
 
-def reasons(function, *values):
-    """What was guessed, by each reason that holds for a mismatch in the last input."""
+def mismatch(function, *values):
+    """A mismatch in the last input, and its sample."""
     tensors = [torch.tensor(v, dtype=torch.float64) for v in values]
     arguments = tuple(Argument(f"x{k}", t, differentiable=True) for k, t in enumerate(tensors))
     states = guard.RandomStates(0)
@@ -80,7 +82,12 @@ def reasons(function, *values):
     target = Target("Of", "Of", TargetKind.FUNCTION, file=__file__, line=1)
     subject = Subject(target, function.apply, Settings(), inferred=True, function_class=function)
     sample = Sample(subject, Case("", 0), Point.TYPICAL, 0, arguments, problem, 1)
-    finding = Finding("GV101", Severity.ERROR, "it is wrong", input=arguments[-1].name, output=0)
+    return sample, Finding("GV101", Severity.ERROR, "it is wrong", input=arguments[-1].name, output=0)
+
+
+def reasons(function, *values):
+    """What was guessed, by each reason that holds for it."""
+    sample, finding = mismatch(function, *values)
     near = Neighbours(sample)
     return [found.message for reason in AT_DECLARED if (found := reason(near, finding)) is not None]
 
@@ -98,3 +105,15 @@ def test_an_iteration_that_may_not_converge_is_named_where_backward_is_right_onc
     function, values, holds
 ):
     assert any(CONVERGES in message for message in reasons(function, *values)) is holds
+
+
+def test_what_excuses_a_gradient_excuses_its_derivative():
+    sample, first = mismatch(Picard, [0.3, 1.2], [1.9, -1.6])
+    second = replace(first, code="GV201", message="the second derivative is wrong")
+    excuses, near = Excuses(), Neighbours(sample)
+    assert excuses.of_first_order(near, second) is None
+    assert excuses.first(("GV101", "x1", 0), near, first, AT_DECLARED) is not None
+    excused = excuses.of_first_order(Neighbours(sample), second)
+    assert excused is not None and excused.severity is Severity.WARNING
+    assert "the second derivative is wrong" in excused.message and CONVERGES in excused.message
+    assert excuses.of_first_order(near, replace(first, code="GV401")) is None
