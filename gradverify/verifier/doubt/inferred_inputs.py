@@ -290,12 +290,6 @@ def _forward_iterates(sample: Sample) -> bool:
     return function is not None and iterates(function.forward)
 
 
-def _iterates_alone(sample: Sample) -> bool:
-    """Whether forward repeats a step until it converges, and backward does not."""
-    function = sample.subject.function_class
-    return function is not None and _forward_iterates(sample) and not iterates(own_backward(function))
-
-
 def _declares_values(sample: Sample) -> bool:
     """Whether a spec says how large the values of some input are, which a structure does not."""
     given = [t for i in sample.case.inputs for t in tensors_of(i)]
@@ -320,12 +314,14 @@ SOME_RANGE = "a narrower `range:`"
 def _iterations(near: Neighbours, finding: Finding) -> Finding | None:
     """Where forward stops before it converges, its derivative is another one than that of the fixed point.
 
+    Backward may repeat a step as well, and solves for that derivative; one of too few rounds is wrong at
+    such values, too.
     A spec without a range for any input does not say that it converges, either.
     """
     sample = near.sample
     if finding.code not in OF_A_SLOPE or (_declares_values(sample) and not sample.subject.inferred):
         return None
-    right = near.once(_iterates_alone) and near.once(_right_where_converged)
+    right = near.once(_forward_iterates) and near.once(_right_where_converged)
     return _not_converged(near, finding, right) if right else None
 
 

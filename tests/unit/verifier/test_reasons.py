@@ -73,6 +73,18 @@ class Unrolled(Picard):
         return u, u * torch.sin(y)
 
 
+class Adjoint(Picard):
+    """Backward repeats its own step as often as forward: right where both converge."""
+
+    @staticmethod
+    def backward(ctx, g):
+        y, a = ctx.saved_tensors
+        u = g
+        for _ in range(50):
+            u = g + u * a * torch.cos(y)
+        return u, u * torch.sin(y)
+
+
 def mismatch(function, *values):
     """A mismatch in the last input, and its sample."""
     tensors = [torch.tensor(v, dtype=torch.float64) for v in values]
@@ -98,6 +110,7 @@ def reasons(function, *values):
         (Picard, ([0.3, 1.2], [1.9, -1.6]), True),
         (PicardTwice, ([0.3, 1.2], [1.9, -1.6]), False),
         (Unrolled, ([0.3, 1.2], [1.9, -1.6]), False),
+        (Adjoint, ([0.3, 1.2], [1.9, -1.6]), True),
         (HeronRoot, ([-1.3, 0.2, -0.7],), True),
     ],
 )

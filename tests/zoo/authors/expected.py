@@ -61,6 +61,9 @@ EXPECTED |= {
 EXPECTED["bare", "KeptInEightBits", "without spec"] = {
     "status": "inconclusive", "warnings": {"GV109"}, "names": ["random numbers that forward draws"],
 }  # fmt: skip
+EXPECTED["bare", "SolvedByRounds", "without spec"] = {
+    "status": "inconclusive", "warnings": {"GV109"}, "names": ["iteration converges"],
+}  # fmt: skip
 EXPECTED["bare", "SampledAtPoints", "without spec"] = {  # whose third column means nothing
     "status": "inconclusive", "warnings": {"GV109"}, "names": ["the shape of `points`"],
 }  # fmt: skip
