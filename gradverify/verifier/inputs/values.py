@@ -48,7 +48,8 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
     if point is Point.TYPICAL and draw % 2:
         values = _other_sign(values, draw_values(spec, seed, point, draw - 1), interval)
     if point is Point.WIDE and spec.range is not None and draw >= SMALL_DECLARED:
-        return _of_magnitudes(spec, values, source, draw)
+        offset = source_of(seed, spec.name, point, SMALL_DECLARED).random()
+        return _of_magnitudes(spec, values, source, draw, offset)
     if point is Point.WIDE and spec.range is not None:
         _spread_over_decades(values, interval, spec.avoid)
         low, high = DOMAINS[spec.domain]
@@ -249,12 +250,15 @@ SMALL = (1e-6, 1e-2)
 """Magnitudes of small values: the usual thresholds of series expansions lie between."""
 
 
-def _of_magnitudes(spec: TensorInput, values: list[float], source: random.Random, draw: int) -> list[float]:
+def _of_magnitudes(
+    spec: TensorInput, values: list[float], source: random.Random, draw: int, offset: float
+) -> list[float]:
     """Values of a declared range, moderate ones in it as they are, whose magnitudes are spread evenly.
 
     Small ones, up to where typical ones begin, or those of every decade up to the ends: over all draws of
-    decades, each entry has a stratum of its own. Evenly drawn values hold none of the former, and few entries
-    miss whole decades.
+    decades, each entry has a stratum of its own, and is at one share of it, `offset`, so that none lies
+    further from the next than a stratum. Evenly drawn values hold none of the former, and few entries miss
+    whole decades.
     """
     low, high = interval_of(spec, Point.WIDE)
     number, draws = draw - SMALL_DECLARED - 1, draws_of_decades(spec)
@@ -270,7 +274,7 @@ def _of_magnitudes(spec: TensorInput, values: list[float], source: random.Random
         start, stop = (smallest, min(end, MODERATE)) if number < 0 else (MODERATE, end)
         if stop <= start:
             continue
-        share = (stratum + source.random()) / strata
+        share = (stratum + offset) / strata
         moved = math.copysign(float(f"{start * (stop / start) ** share:.2e}"), -1.0 if negative else 1.0)
         near = any(abs(moved - point) < KEEP_AWAY * min(1.0, abs(point) or 1.0) for point in spec.avoid)
         if low < moved < high and moved not in taken and not near:

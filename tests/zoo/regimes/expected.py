@@ -114,6 +114,13 @@ EXPECTED = {
         ("right", name, "with spec"): {"status": "passed", "warnings": {"GV108"}, "may": {"GV108"}}
         for name in NAN_AT_ZERO
     },
+    # Small distances, which its range holds, round in float32 about as much as still passes.
+    ("right", "PoincareDistance", "with spec"): {
+        "status": "passed",
+        "or_else": {"failed"},
+        "warnings": {"GV108"},
+        "may": {"GV601"},
+    },
     **{
         ("right", name, "with spec"): {"status": "passed", "or_else": {"inconclusive"}}
         for name in OUTSIDE_OF_THEIR_DOMAIN
