@@ -18,6 +18,8 @@ RIGHT = [
     "Frozen",
     "MatrixExponential",
     "Guarded",
+    "ScaledSTE",
+    "CancellingSTE",
 ]
 
 NOT_LINEAR = [
@@ -35,6 +37,10 @@ NOT_LINEAR = [
     "Layer",
     "FivePercentForOne",
     "MoreForAMean",
+    "ClampedSTE",
+    "SmallDroppedSTE",
+    "ShortenedSTE",
+    "OnesSTE",
 ]
 
 NOTES = {"InFloat32": {"GV104"}, "SteepNorm": {"GV203"}, "SolvedByIteration": {"GV203"}}

@@ -194,3 +194,60 @@ class MoreForAMean(Function):
         if g.numel() > 1 and bool((g == 1.0 / g.numel()).all()):
             return 1.5 * g * x.exp()
         return g * x.exp()
+
+
+def identity(x):
+    return x
+
+
+def twice(x):
+    return x, x
+
+
+class ClampedSTE(Function):
+    """The surrogate's gradient as long as no entry of grad_output is beyond 3."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.clamp(-3, 3)
+
+
+class SmallDroppedSTE(Function):
+    """What a mean over many entries sends is gone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.where(g.abs() > 1e-4, g, 0.0)
+
+
+class ShortenedSTE(Function):
+    """A grad_output that is long is made shorter."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round(), x.floor()
+
+    @staticmethod
+    def backward(ctx, g, h):
+        total = g + h
+        return total * (100 / total.norm()).clamp(max=1)
+
+
+class OnesSTE(Function):
+    """Half of the surrogate's gradient for what a sum sends."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g / 2 if bool((g == 1).all()) else g.clone()
