@@ -155,7 +155,8 @@ def run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, Chec
         found[Family.CONTRACT] = contract(sample, first)
         if is_swept(sample) and has_gradient and not stops_judgement(found[Family.CONTRACT]):
             found[Family.CONTRACT] = found[Family.CONTRACT].beside(sweep(sample, early))
-    if Family.GRADGRADCHECK in wanted and is_swept(sample) and has_gradient:
+    is_derivative = sample.subject.surrogate is None
+    if Family.GRADGRADCHECK in wanted and is_swept(sample) and has_gradient and is_derivative:
         found[Family.GRADGRADCHECK] = second_order_natively(sample)
     if judged.swept.native and is_swept(sample):
         judged = judged.beside(autocast(sample, FromNative(sample.subject)))

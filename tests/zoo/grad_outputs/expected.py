@@ -20,6 +20,7 @@ RIGHT = [
     "Guarded",
     "ScaledSTE",
     "CancellingSTE",
+    "SingleSTE",
 ]
 
 NOT_LINEAR = [
@@ -41,9 +42,17 @@ NOT_LINEAR = [
     "SmallDroppedSTE",
     "ShortenedSTE",
     "OnesSTE",
+    "SingleClampedSTE",
 ]
 
-NOTES = {"InFloat32": {"GV104"}, "SteepNorm": {"GV203"}, "SolvedByIteration": {"GV203"}}
+NOT_TOLD = ["SingleStep", "SingleReversal", "SingleUnlike"]
+
+NOTES = {
+    "InFloat32": {"GV104"},
+    "SingleSTE": {"GV104"},
+    "SteepNorm": {"GV203"},
+    "SolvedByIteration": {"GV203"},
+}
 
 WARNINGS = {"Guarded": {"GV102"}}
 
@@ -57,6 +66,11 @@ EXPECTED = (
         for name in RIGHT
     }
     | {("wrong", name, "with spec"): {"status": "failed", "errors": {"GV106"}} for name in NOT_LINEAR}
+    | {
+        ("wrong", name, "with spec"): {"status": "inconclusive", "notes": {"GV104"}, "warnings": {"GV109"}}
+        for name in NOT_TOLD
+    }
+    | {("wrong", "SingleSTE", "with spec"): {"status": "failed", "errors": {"GV302"}, "notes": {"GV104"}}}
     | {("wrong", "FailsForOnes", "with spec"): {"status": "failed", "errors": {"GV102"}, "names": {"ones"}}}
     | {("wrong", name, "with spec"): {"status": "skipped"} for name in ("Product", "_Scaled")}
 )

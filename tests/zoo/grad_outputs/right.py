@@ -305,3 +305,19 @@ class CancellingSTE(Function):
     def backward(ctx, g):
         (v,) = ctx.saved_tensors
         return (1000 * g + g * (1 - v.tanh().square())) - 1000 * g
+
+
+class SingleSTE(Function):
+    """Float32 alone."""
+
+    @staticmethod
+    def forward(ctx, v):
+        if v.dtype is not torch.float32:
+            raise TypeError("float32 only")
+        ctx.save_for_backward(v)
+        return (v > 0).to(v.dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        (v,) = ctx.saved_tensors
+        return g * (1 - v.tanh().square())
