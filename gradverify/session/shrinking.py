@@ -211,6 +211,8 @@ def _reported(attempts: _Attempts) -> Finding:
     if found.changes != finding.changes:
         cause, hint, factor = found.cause, found.hint, found.factor
         finding = replace(finding, changes=found.changes, cause=cause, hint=hint, factor=factor)
+    elif not finding.cause and found.hint:  # without a cause a hint belongs to the message
+        finding = replace(finding, hint=found.hint)
     return replace(
         finding,
         message=found.message,

@@ -82,9 +82,9 @@ LARGEST_JACOBIAN = 1_000
 
 
 def judge_beyond(
-    subject: Subject, case: Case, beyond: Beyond, wanted: frozenset[Family], usual: Case
+    subject: Subject, case: Case, beyond: Beyond, wanted: frozenset[Family], listed: Sequence[Case]
 ) -> Iterator[Event]:
-    """Verify one such case; `usual` is one of those asked for, at which what is wrong is tried first."""
+    """Verify one such case; what is wrong is tried first at one of those asked for, which are `listed`."""
     yield BeyondStarted(beyond)
     if subject.settings.engine is Engine.TORCH:
         yield BeyondJudged("--engine torch would build its whole Jacobian")
@@ -121,8 +121,9 @@ def judge_beyond(
         slight = any(f.severity is Severity.ERROR for f in first.result.findings)
         yield BeyondJudged(SLIGHT if slight else "its gradient could not be measured there")
         return
+    usual = next(c for c in listed if c.options == case.options)
     at_usual = _at_its_values(sample, errors, usual, wanted) if errors else []
-    for finding in at_usual or (_past(one, beyond) for one in errors):
+    for finding in at_usual or (_past(one, beyond, listed) for one in errors):
         yield Found(finding)
     yield BeyondJudged()
 
@@ -195,7 +196,7 @@ def _is_gross(finding: Finding) -> bool:
     return not worst or any(not off <= LEAST * size for off, size in sizes)
 
 
-def _past(finding: Finding, beyond: Beyond) -> Finding:
+def _past(finding: Finding, beyond: Beyond, listed: Sequence[Case]) -> Finding:
     """The finding with the words that it is right at the sizes asked for."""
     where = beyond.case.id
     if not beyond.declared:
@@ -208,9 +209,31 @@ def _past(finding: Finding, beyond: Beyond) -> Finding:
         code="GV109",
         severity=rule("GV109").severity,
         message=f"{finding.message}; but no spec says that {where} is valid",
-        hint=f"If it is, list such a value of `{beyond.size}` in the spec's sizes, and this is a mistake; if "
-        f"not, forbid it with `where:`, as in `{beyond.size} <= {dict(beyond.case.sizes)[beyond.size] - 1}`.",
+        hint=_to_settle(beyond, [dict(case.sizes) for case in listed]),
     )
+
+
+def _to_settle(beyond: Beyond, listed: Sequence[Mapping[str, int]]) -> str:
+    """What the author is to say of the sizes there that no listed case has."""
+    sizes = dict(beyond.case.sizes)
+    unlisted = [n for n, size in sizes.items() if all(one.get(n) != size for one in listed)] or [beyond.size]
+    names = " and ".join(f"`{name}`" for name in unlisted)
+    such = f"such a value of {names}" if len(unlisted) == 1 else f"such values of {names}"
+    of_each = {name: [one[name] for one in listed if name in one] for name in unlisted}
+    conditions = " or ".join(f"`{_condition(name, sizes[name], of_each[name])}`" for name in unlisted)
+    return (
+        f"If it is, list {such} in the spec's sizes, and this is a mistake; if not, forbid it with `where:`, "
+        f"as in {conditions}."
+    )
+
+
+def _condition(name: str, value: int, listed: Sequence[int]) -> str:
+    """The widest condition that every listed value of a size meets, and this one does not."""
+    if all(size < value for size in listed):
+        return f"{name} <= {value - 1}"
+    if all(size % value for size in listed):
+        return f"{name} % {value} != 0"
+    return f"{name} >= {value + 1}" if all(size > value for size in listed) else f"{name} != {value}"
 
 
 RANK = 3
@@ -360,13 +383,12 @@ def _beyond(asked: Verification, beyond: Beyond) -> Iterator[Event]:
 
 
 def _beyond_alone(asked: Verification, beyond: Beyond) -> Iterator[Event]:
-    usual = next(c for c in asked.request.plan.cases if c.options == beyond.case.options)
     built = asked.build(beyond.case)
     if isinstance(built, Finding):
         yield BeyondStarted(beyond)
         yield BeyondJudged("the module cannot be built")
         return
-    for event in judge_beyond(*built, beyond, asked.wanted, usual):
+    for event in judge_beyond(*built, beyond, asked.wanted, asked.request.plan.cases):
         if not isinstance(event, Found) or asked.wants(event.finding.code):
             yield event
 

@@ -40,7 +40,7 @@ from gradverify.verifier.checks.precision.findings import (
     second_order_natively,
 )
 from gradverify.verifier.checks.precision.truth import FromNative, Verified
-from gradverify.verifier.checks.reference import reference, surrogate_gradient, without_exact
+from gradverify.verifier.checks.reference import linear_at_least, reference, surrogate_gradient, without_exact
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.second_order import is_gross, second_order
@@ -155,7 +155,8 @@ def run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, Chec
         found[Family.CONTRACT] = contract(sample, first)
         if is_swept(sample) and has_gradient and not stops_judgement(found[Family.CONTRACT]):
             found[Family.CONTRACT] = found[Family.CONTRACT].beside(sweep(sample, early))
-    if Family.GRADGRADCHECK in wanted and is_swept(sample) and has_gradient:
+    is_derivative = sample.subject.surrogate is None
+    if Family.GRADGRADCHECK in wanted and is_swept(sample) and has_gradient and is_derivative:
         found[Family.GRADGRADCHECK] = second_order_natively(sample)
     if judged.swept.native and is_swept(sample):
         judged = judged.beside(autocast(sample, FromNative(sample.subject)))
@@ -367,7 +368,8 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     first = _without_repetitions(first, kept)
     composite: Composite | NoComposite = NoComposite("it is not asked for")
     if sample.subject.surrogate is not None:
-        first = without_exact(first, sample.subject.surrogate)
+        meant = sample.subject.surrogate
+        first = linear_at_least(sample, without_exact(first, meant), meant)
     elif not by_torch:
         hand_back(sample.inputs.size)
         first, composite = settled(sample, first)

@@ -57,3 +57,87 @@ def test_an_optional_tensor(folder):
 def test_what_is_drafted_says_so(folder):
     ran = forked_command.run(["init", "m.py", "--stdout"], folder)
     assert ran.out.count("bias: {shape: [m], optional: true}") == len(LINEARS)
+
+
+REQUIRED = """
+
+class Shift{factor}(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale, shift):
+        ctx.save_for_backward(x, scale)
+        ctx.has_shift = shift is not None
+        y = x * scale
+        return y + shift if shift is not None else y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, scale = ctx.saved_tensors
+        return g * scale, g * x if ctx.has_shift else {factor} * g * x, g if ctx.has_shift else None
+
+
+class Masked{factor}(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, mask):
+        ctx.save_for_backward(x, mask)
+        return x * x if mask is None else (x * x).masked_fill(mask == 0, 0.0)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, mask = ctx.saved_tensors
+        return {factor} * 2 * g * x if mask is None else (2 * g * x).masked_fill(mask == 0, 0.0), None
+
+
+class Scaled{factor}(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, alpha):
+        ctx.alpha = alpha
+        return 3 * x if alpha is None else x * alpha
+
+    @staticmethod
+    def backward(ctx, g):
+        return {factor} * 3 * g if ctx.alpha is None else g * ctx.alpha, None
+"""
+
+REFUSING = """
+
+class Refusing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, p):
+        if w is None or p is None:
+            raise ValueError("both are needed")
+        ctx.save_for_backward(x, w)
+        ctx.p = p
+        return x * w * p
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w * ctx.p, g * x * ctx.p, None
+
+
+class Unguarded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.given = w is not None
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w, g * x
+"""
+
+
+def test_what_forward_compares_with_none_is_tried_as_none(tmp_path):
+    """No default says so, but a branch for None is there to be called."""
+    written = HEAD + REQUIRED.format(factor=1) + REQUIRED.format(factor=2) + REFUSING
+    (tmp_path / "m.py").write_text(written)
+    asked = ("check", "m.py", "--format", "json")
+    ran = forked_command.run(asked, tmp_path, forked_command.plain_environment(**verdicts_only.VARIABLES))
+    targets = {target["name"]: target for target in json.loads(ran.out)["targets"]}
+    right = {name for name, target in targets.items() if target["status"] == "passed"}
+    assert right == {"Shift1", "Masked1", "Scaled1", "Refusing", "Unguarded"}
+    # What was guessed beside None is named where it may be why.
+    assert targets["Shift2"]["status"] == "failed"
+    assert {targets[name]["status"] for name in ("Masked2", "Scaled2")} <= {"failed", "inconclusive"}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import forked_command
+
+from gradverify.spec.sizes import parse_condition
 
 MODULE = """
 import torch
@@ -45,6 +48,22 @@ class Tail(Rare):
         (x,) = ctx.saved_tensors
         n = x.shape[0]
         return 2 * g * x * (torch.arange(n) < max(n // 64 * 64, 64))
+
+class Centred(torch.autograd.Function):
+    # Right for odd kernels alone.
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return torch.nn.functional.conv1d(x[:, None], w[None, None], padding=w.shape[0] // 2)[:, 0]
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        p = w.shape[0] // 2
+        back = torch.nn.functional.conv1d(g[:, None], w.flip(0)[None, None], padding=p)[:, 0]
+        windows = torch.nn.functional.pad(x, (p, p)).unfold(1, w.shape[0], 1)
+        return back[:, : x.shape[1]], torch.einsum("bhk,bh->k", windows, g)
 """
 
 SPEC = """
@@ -54,6 +73,7 @@ functions:
   Turned: {sizes: {n: 2}, inputs: {x: [n, 3]}}
   Rare: {sizes: {n: 5}, inputs: {x: {shape: [n], range: [-2, 2]}}}
   Tail: {sizes: {n: 5}, inputs: {x: {shape: [n], range: [-2, 2]}}}
+  Centred: {sizes: {b: 2, h: [6, 5], k: [3, 1]}, inputs: {x: [b, h], w: [k]}}
 """
 
 
@@ -72,3 +92,12 @@ def test_past_constants(tmp_path):
     (found,) = targets["Tail"]["findings"]
     assert (found["code"], targets["Tail"]["status"]) == ("GV109", "inconclusive")
     assert "no spec says that n=65, just past 64" in found["message"]
+    assert "list such a value of `n` " in found["hint"] and "as in `n <= 64`" in found["hint"]
+    # The condition that is proposed allows what is listed, not what was tried.
+    (found,) = targets["Centred"]["findings"]
+    assert found["code"] == "GV109"
+    conditions = [parse_condition(text) for text in re.findall(r"`([^`]+ [<>!]=[^`]+)`", found["hint"])]
+    listed = [{"b": 2, "h": h, "k": k} for h in (6, 5) for k in (3, 1)]
+    assert conditions and all(c.holds(sizes) for c in conditions for sizes in listed)
+    assert not any(c.holds(found["case"]["sizes"]) for c in conditions)
+    assert "`k`" in found["hint"] and any(c.names == ("k",) for c in conditions)

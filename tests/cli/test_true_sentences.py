@@ -190,6 +190,28 @@ CASES = {
         "backward raises ZeroDivisionError when the grad_output of an output is zeros",
         "set_materialize_grads",
     ),
+    "a gradient that is dropped where that of another output is undefined": (
+        (
+            "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+            "        ctx.set_materialize_grads(False)\n        return 2.0 * x, 3.0 * x\n\n"
+            "    @staticmethod\n    def backward(ctx, g, h):\n"
+            "        grad = None if g is None else 2.0 * g\n"
+            "        return grad if h is None or grad is None else grad + 3.0 * h\n"
+        ),
+        "It is not where one is None",
+        "clamp, sign, threshold",
+    ),
+    "a gradient that is divided by how many outputs a loss uses": (
+        (
+            "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+            "        ctx.set_materialize_grads(False)\n        return 2.0 * x, 3.0 * x\n\n"
+            "    @staticmethod\n    def backward(ctx, g, h):\n"
+            "        given = [k * one for k, one in ((2.0, g), (3.0, h)) if one is not None]\n"
+            "        return 2.0 * sum(given) / len(given)\n"
+        ),
+        "It is not where one is None",
+        "clamp, sign, threshold",
+    ),
     "a process that code aborts": (
         (
             "import os\n\n\nclass F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"

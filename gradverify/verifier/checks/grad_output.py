@@ -155,7 +155,8 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
                 return _ignores(sample, name, is_sum=function == ONES)
             found = _not_linear(sample, name, (gradient[worst].item(), mixed[worst].item()))
             if function is None or function == ONES:  # that is zero where grad_output is
-                return replace(found, hint=_of_digits(sample, analytical, name, own) or LOOK_FOR)
+                whole = WHOLE.format(name=name) if _is_sum_of_outputs(sample, u, gradient, own) else ""
+                return replace(found, hint=whole or _of_digits(sample, analytical, name, own) or LOOK_FOR)
             hint = IN_PLACE.format(name=name, function=function)
             return replace(found, hint=hint, cause="grad-output-nonlinear")
     return None
@@ -233,6 +234,24 @@ def _of_digits(sample: Sample, analytical: Tensor, name: str, own: slice) -> str
     return f"{right}backward rounds grad_output to {short}. {remedy}"
 
 
+def _is_sum_of_outputs(sample: Sample, u: Tensor, gradient: Tensor, own: slice) -> bool:
+    """Whether a gradient is the sum of those for each output's own grad_output, the others' being zeros.
+
+    `u` and `gradient` are flat, (M,) and (N,); `own` are the entries of the input. A Jacobian has rows for
+    which the others' are undefined.
+    """
+    total, terms = torch.zeros_like(gradient), torch.zeros_like(gradient)
+    blocks = sample.problem.outputs.blocks
+    for block in blocks:
+        alone = torch.zeros_like(u)
+        alone[block.start : block.stop] = u[block.start : block.stop]
+        part = _gradient(sample, alone)
+        if part is None:
+            return False
+        total, terms = total + part, terms + part.abs()
+    return len(blocks) > 1 and bool((distance(total, gradient) <= SAME * terms)[own].all())
+
+
 def _gradient(sample: Sample, u: Tensor) -> Tensor | None:
     """The gradient (flat, N) for a grad_output (flat, M); None where backward raises."""
     result = sample.problem.pull_back(sample.problem.primals, sample.problem.outputs.unflatten(u))
@@ -273,6 +292,11 @@ def _ignores(sample: Sample, name: str, *, is_sum: bool) -> Finding:
 LOOK_FOR = (
     "Look for a clamp, sign, threshold or norm of grad_output inside backward, a cast to fewer digits, or "
     "random numbers: the gradient must scale with it."
+)
+WHOLE = (
+    "Where every output has a grad_output, zeros among them, it is linear. It is not where one is None, as "
+    "that of an output which no loss uses (`set_materialize_grads(False)`): look at what backward makes of "
+    "None, which must give `{name}` what zeros would."
 )
 IN_PLACE = (
     "The gradient of `{name}` is what `{function}` gives in place of grad_output (checked at "

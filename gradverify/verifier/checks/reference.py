@@ -15,8 +15,9 @@ from torch import Tensor
 
 from gradverify.model import Entries, Finding, Outcome, Point, Severity
 from gradverify.verifier.checks.composite import reference_problem
-from gradverify.verifier.checks.first_order import measured_first_order
+from gradverify.verifier.checks.first_order import measured_first_order, not_taken
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.structured_grad_outputs import NotTaken, wrong_with_structure
 from gradverify.verifier.checks.subject import Sample, Surrogate, first_line
 from gradverify.verifier.checks.wording import count_of, number, output_name, vector_entries
 from gradverify.verifier.guard import Raised
@@ -95,6 +96,21 @@ def without_exact(first: FirstOrder, surrogate: Surrogate) -> FirstOrder:
         smallest_visible_error=first.result.smallest_visible_error if exact_inputs else None,
     )
     return replace(first, result=result)
+
+
+def linear_at_least(sample: Sample, first: FirstOrder, surrogate: Surrogate) -> FirstOrder:
+    """The first order with what is wrong for grad_outputs of a certain structure (GV106).
+
+    A composite's gradient is linear in grad_output; what is meant for a reason alone need not be.
+    """
+    wrong = None if surrogate.function is None else wrong_with_structure(sample)
+    if isinstance(wrong, NotTaken):
+        wrong = not_taken(sample, wrong)
+    if wrong is None or not surrogate.covers(wrong.input):
+        return first
+    findings = (*first.result.findings, wrong)
+    outcome = outcome_of(findings) if wrong.severity is Severity.ERROR else first.result.outcome
+    return replace(first, result=replace(first.result, findings=findings, outcome=outcome))
 
 
 def _refused(sample: Sample, reason: str) -> CheckResult:
@@ -213,10 +229,11 @@ def _gradient_differs(
     sample: Sample, first: FirstOrder | None, position: int, name: str, entries: Entries
 ) -> Finding:
     of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
-    whose = "surrogate's" if first is None else "reference's"
+    other = "surrogate" if first is None else "reference"
     made = sample.finding(
         "GV302",
-        f"the gradient{of_output} with respect to `{name}` differs from the {whose} at {_where(entries)}",
+        f"the gradient{of_output} with respect to `{name}` differs from the {other}'s at "
+        f"{_where(entries, other)}",
         output=position,
         input=name,
         entries=entries,
@@ -305,11 +322,11 @@ def _differs(sample: Sample, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
     return ~(distance(x, y) <= torch.maximum(allowed, SAFETY * noise)) & ~same
 
 
-def _where(entries: Entries) -> str:
+def _where(entries: Entries, other: str = "reference") -> str:
     worst = entries.worst[0]
     return (
         f"{count_of(entries.wrong, entries.checked)}, by up to {number(_badness(entries))} "
-        f"({number(worst.actual)}, reference {number(worst.expected)})"
+        f"({number(worst.actual)}, {other} {number(worst.expected)})"
     )
 
 

@@ -71,9 +71,10 @@ def _may_be_tensor(known: Known, argument: Argument) -> bool:
 
 
 def _runs_without(known: Known, state: State, place: int) -> bool:
-    """Whether a tensor was guessed for what is None by default, and None runs as well."""
+    """Whether a tensor was guessed for what is None by default or forward compares with it, and None runs."""
     argument = state.arguments[place]
-    if not argument.is_float or known.default(argument.name) is not None:
+    may_be_nothing = known.default(argument.name) is None or "none" in known.facts(argument.name).kinds
+    if argument.guess.kind not in {Kind.FLOAT, Kind.INDEX, Kind.BOOL} or not may_be_nothing:
         return False
     nothing = Argument(argument.name, Guess(Kind.LITERAL, choices=(None,)))
     result = attempt(known.caller, state.with_argument(place, nothing))
@@ -146,6 +147,11 @@ class _Choice:
         return self.argument.guess.is_invented_number
 
     @property
+    def may_be_nothing(self) -> bool:
+        """Whether forward compares it with None, which it is not."""
+        return self.value is not None and "none" in self.facts.kinds
+
+    @property
     def closed(self) -> tuple[Nested, ...]:
         """The other values of an option that has few: the source names them, or there are but two."""
         return (not self.value,) if isinstance(self.value, bool) else self.named
@@ -204,7 +210,8 @@ def with_other_values(known: Known, state: State) -> State:
     caller, varied = known.caller, 0
     for place, choice in list(_choices(known, state)):
         named = choice.named
-        if varied == MOST_VARIED or not (choice.is_default or choice.is_guessed or named):
+        nothing: tuple[Nested, ...] = (None,) if choice.may_be_nothing else ()
+        if varied == MOST_VARIED or not (choice.is_default or choice.is_guessed or named or nothing):
             continue
         if choice.is_guessed:
             state = _roomier(caller, state, place, named)
@@ -220,6 +227,7 @@ def with_other_values(known: Known, state: State) -> State:
         elif choice.is_guessed and not choice.is_default:
             others = _beside(choice.value, taken)
         taken += tuple(islice((v for v in others if is_taken(caller, state, place, v)), 1))
+        taken += tuple(v for v in nothing if is_taken(caller, state, place, v))
         if taken:
             state = with_choices(state, place, (choice.value, *taken))
             varied += 1

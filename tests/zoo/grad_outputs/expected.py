@@ -19,6 +19,9 @@ RIGHT = [
     "MatrixExponential",
     "Guarded",
     "ConjugateGradients",
+    "ScaledSTE",
+    "CancellingSTE",
+    "SingleSTE",
 ]
 
 NOT_LINEAR = [
@@ -36,9 +39,21 @@ NOT_LINEAR = [
     "Layer",
     "FivePercentForOne",
     "MoreForAMean",
+    "ClampedSTE",
+    "SmallDroppedSTE",
+    "ShortenedSTE",
+    "OnesSTE",
+    "SingleClampedSTE",
 ]
 
-NOTES = {"InFloat32": {"GV104"}, "SteepNorm": {"GV203"}, "SolvedByIteration": {"GV203"}}
+NOT_TOLD = ["SingleStep", "SingleReversal", "SingleUnlike"]
+
+NOTES = {
+    "InFloat32": {"GV104"},
+    "SingleSTE": {"GV104"},
+    "SteepNorm": {"GV203"},
+    "SolvedByIteration": {"GV203"},
+}
 
 WARNINGS = {"Guarded": {"GV102"}, "ConjugateGradients": {"GV106"}}
 
@@ -52,6 +67,11 @@ EXPECTED = (
         for name in RIGHT
     }
     | {("wrong", name, "with spec"): {"status": "failed", "errors": {"GV106"}} for name in NOT_LINEAR}
+    | {
+        ("wrong", name, "with spec"): {"status": "inconclusive", "notes": {"GV104"}, "warnings": {"GV109"}}
+        for name in NOT_TOLD
+    }
+    | {("wrong", "SingleSTE", "with spec"): {"status": "failed", "errors": {"GV302"}, "notes": {"GV104"}}}
     | {("wrong", "FailsForOnes", "with spec"): {"status": "failed", "errors": {"GV102"}, "names": {"ones"}}}
     | {("wrong", name, "with spec"): {"status": "skipped"} for name in ("Product", "_Scaled")}
 )

@@ -303,3 +303,53 @@ class ConjugateGradients(Function):
         a, x = ctx.saved_tensors
         y = _solved(a.t(), g)
         return -torch.outer(y, x), y
+
+
+def identity(x):
+    return x
+
+
+def tanh(v):
+    return v.tanh()
+
+
+class ScaledSTE(Function):
+    """Through a scale that keeps small gradients from underflow."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 1024 / 1024
+
+
+class CancellingSTE(Function):
+    """Digits are lost in backward, relative to grad_output."""
+
+    @staticmethod
+    def forward(ctx, v):
+        ctx.save_for_backward(v)
+        return v.sign()
+
+    @staticmethod
+    def backward(ctx, g):
+        (v,) = ctx.saved_tensors
+        return (1000 * g + g * (1 - v.tanh().square())) - 1000 * g
+
+
+class SingleSTE(Function):
+    """Float32 alone."""
+
+    @staticmethod
+    def forward(ctx, v):
+        if v.dtype is not torch.float32:
+            raise TypeError("float32 only")
+        ctx.save_for_backward(v)
+        return (v > 0).to(v.dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        (v,) = ctx.saved_tensors
+        return g * (1 - v.tanh().square())

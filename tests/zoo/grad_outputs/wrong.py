@@ -194,3 +194,130 @@ class MoreForAMean(Function):
         if g.numel() > 1 and bool((g == 1.0 / g.numel()).all()):
             return 1.5 * g * x.exp()
         return g * x.exp()
+
+
+def identity(x):
+    return x
+
+
+def twice(x):
+    return x, x
+
+
+class ClampedSTE(Function):
+    """The surrogate's gradient as long as no entry of grad_output is beyond 3."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.clamp(-3, 3)
+
+
+class SmallDroppedSTE(Function):
+    """What a mean over many entries sends is gone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.where(g.abs() > 1e-4, g, 0.0)
+
+
+class ShortenedSTE(Function):
+    """A grad_output that is long is made shorter."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round(), x.floor()
+
+    @staticmethod
+    def backward(ctx, g, h):
+        total = g + h
+        return total * (100 / total.norm()).clamp(max=1)
+
+
+class OnesSTE(Function):
+    """Half of the surrogate's gradient for what a sum sends."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g / 2 if bool((g == 1).all()) else g.clone()
+
+
+def tanh(v):
+    return v.tanh()
+
+
+class SingleSTE(Function):
+    """Float32 alone, with the square forgotten."""
+
+    @staticmethod
+    def forward(ctx, v):
+        if v.dtype is not torch.float32:
+            raise TypeError("float32 only")
+        ctx.save_for_backward(v)
+        return (v > 0).to(v.dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        (v,) = ctx.saved_tensors
+        return g * (1 - v.tanh())
+
+
+class SingleClampedSTE(SingleSTE):
+    @staticmethod
+    def backward(ctx, g):
+        (v,) = ctx.saved_tensors
+        return g.clamp(-3, 3) * (1 - v.tanh().square())
+
+
+class SingleStep(Function):
+    """Float32 alone, of whose inputs one has an exact gradient: nothing can tell it, and nothing fails."""
+
+    @staticmethod
+    def forward(ctx, x, s):
+        if x.dtype is not torch.float32:
+            raise TypeError("float32 only")
+        q = (x / s).round()
+        ctx.save_for_backward(q)
+        return q * s
+
+    @staticmethod
+    def backward(ctx, g):
+        (q,) = ctx.saved_tensors
+        return g, (g * q).sum()
+
+
+def first(x, s):
+    return x
+
+
+class SingleReversal(Function):
+    """Float32 alone, and only a reason."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if x.dtype is not torch.float32:
+            raise TypeError("float32 only")
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return -g
+
+
+class SingleUnlike(SingleSTE):
+    """Its surrogate cannot be called with what forward gets: nothing is known."""
+
+
+def tanh_of(v, scale):
+    return (v * scale).tanh()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,11 +43,20 @@ from gradverify.verifier.checks.precision.value_ranges import room_around
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.structured_grad_outputs import NotTaken, wrong_with_structure
-from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject, first_line
+from gradverify.verifier.checks.subject import (
+    Float64,
+    Native,
+    NoSample,
+    Sample,
+    Subject,
+    called_with,
+    first_line,
+)
 from gradverify.verifier.checks.wording import blocks, describe_block, invented, number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.native_values import NATIVE, drawn_value, native_arguments
 from gradverify.verifier.interpreter.launches import launches, programs, watch_kernels
+from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.numerics.native_rounding import AlongGradient, Weighed, along_gradient
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.verdict import Judged
@@ -110,7 +120,7 @@ def _entries(case: Case) -> int:
 
 def _at(subject: Subject, case: Case) -> Float64 | Native:
     if subject.surrogate is not None:
-        return Float64()
+        return _unless_refused(subject, case)
     watch_kernels()
     ran = launches()
     sample = _telling(subject, case)
@@ -121,6 +131,43 @@ def _at(subject: Subject, case: Case) -> Float64 | Native:
         return Float64()
     many = programs() - before >= MANY_PROGRAMS
     return Native(dtype, why, brief=many and subject.settings.effort is not Effort.THOROUGH)
+
+
+def _unless_refused(subject: Subject, case: Case) -> Float64 | Native:
+    """Float64, where forward takes it: steps and rounded values do not tell in what they are computed."""
+    sample = prepare(subject, case, Point.TYPICAL, 0)
+    why = _why_native(sample, kernels=False) if isinstance(sample, NoSample) else ""
+    dtype = native_dtype(subject, case) if why else ""
+    return Native(dtype, why) if dtype else Float64()
+
+
+def with_what_is_meant(subject: Subject) -> Subject:
+    """Without a float64 path: the reference has forward's own values and the surrogate's gradient.
+
+    As it is where the surrogate covers some of the inputs alone, or only gives its reason.
+    """
+    meant = subject.surrogate
+    names = [p.name for p in subject.target.parameters]
+    if not subject.native or meant is None or meant.function is None or meant.inputs:
+        return subject
+    if not set(meant.arguments) <= {*names}:
+        return subject
+    surrogate, target, dtype = meant.function, subject.function, NATIVE[subject.native]
+    if meant.arguments:
+        surrogate = called_with(surrogate, [names.index(name) for name in meant.arguments])
+
+    def reference(*arguments: Any) -> tuple[Any, ...]:  # noqa: ANN401 - user code's arguments and result
+        with torch.no_grad():
+            own = returned_tensors(target(*(_in_dtype(a, dtype) for a in arguments)))
+        given = returned_tensors(surrogate(*arguments))
+        return tuple(g + (v.to(g.dtype) - g).detach() for g, v in zip(given, own, strict=True))
+
+    return replace(subject, reference=reference, reference_arguments=())
+
+
+def _in_dtype(argument: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401 - any argument
+    is_wide = isinstance(argument, Tensor) and argument.dtype is torch.float64
+    return argument.to(dtype) if is_wide else argument
 
 
 def _telling(subject: Subject, case: Case) -> Sample | NoSample:
@@ -226,6 +273,14 @@ def _beside_composite(finding: Finding) -> Finding:
 
 NAME_A_REFERENCE = "Name a `reference:` of plain torch operations: it runs in float64, and shows every entry."
 
+ON_PURPOSE = "its gradient is deliberately not the derivative"
+"""Why nothing is held against a slope of forward."""
+
+NAME_A_SURROGATE = (
+    "Name a function of plain torch operations whose gradient is meant for every input, as `surrogate: "
+    "module:function`; it runs in float64."
+)
+
 WHICH_ENTRIES = (
     "There is no float64 path and no composite. A `reference:` of plain torch operations would say which "
     "entries are wrong."
@@ -239,6 +294,9 @@ def judged_alone(sample: Sample, *, in_full: bool = False) -> CheckResult:
     `in_full`: at all values that the spec declares, and for grad_outputs of a certain structure.
     """
     subject = sample.subject
+    if subject.surrogate is not None and subject.reference is None:
+        unknown = replace(_not_judged(sample, subject.native, ON_PURPOSE), hint=NAME_A_SURROGATE)
+        return CheckResult((unknown,), Outcome.INCONCLUSIVE)
     if sample.point is Point.TYPICAL and sample.draw == 0:
         dtypes = listed_dtypes(subject) or (subject.native,)
     else:
@@ -247,6 +305,9 @@ def judged_alone(sample: Sample, *, in_full: bool = False) -> CheckResult:
     result = _native(
         together([(located(sample, found), rows) for found, rows in results]), subject.why_native
     )
+    if subject.surrogate is not None:
+        of_it = (replace(f, code="GV302") if f.code == "GV101" else f for f in result.findings)
+        result = replace(result, findings=tuple(of_it))
     result = _linear(sample, result) if in_full else result
     return _of_guesses(result) if subject.inferred else result
 
@@ -308,7 +369,9 @@ def _alone(sample: Sample, dtype: str, *, in_full: bool) -> tuple[list[Finding],
     call = place.call()
     reason = rows[0].reason if rows else "it refuses that dtype"
     if isinstance(call, NativeCall):
-        return _without_composite(place, call, reason, rows)
+        if sample.subject.surrogate is None:
+            return _without_composite(place, call, reason, rows)
+        return [replace(_not_judged(sample, dtype, reason), hint=NAME_A_SURROGATE)], rows
     if call.in_backward and call.error is not None and dtype == sample.subject.native:
         return [backward_raised(sample, call.error, f" in {dtype}")], []
     return [_not_judged(sample, dtype, reason)], rows

@@ -148,6 +148,8 @@ class FromNative:
     @property
     def name(self) -> str:
         """Which of them."""
+        if self.subject.surrogate is not None:
+            return "the surrogate"
         return "the reference" if self.subject.reference is not None else "forward's operations in float64"
 
     def of(self, call: NativeCall, seed: int) -> Truth | str:
