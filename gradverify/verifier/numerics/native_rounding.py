@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -327,6 +327,9 @@ MOST = 3.0
 FAINT = 0.1
 """Share of the root mean square of an input's gradient below which an entry of it is nearly zero."""
 
+ROUNDED = FAINT / 4
+"""The same that rounding to eight binary digits inside backward may leave of such an entry."""
+
 LEAST_SIZE = 2.0**-10
 """Typical size of an input whose values are all smaller, zeros say: a step needs digits to be one."""
 
@@ -363,11 +366,14 @@ class AlongGradient:
     """How far `measured` may be off: what half the step changes, and the rounding of the outputs over it."""
     smooth: bool
     """The one-sided slopes approach each other as the step does."""
+    rounded: float = 0.0
+    """How far `claimed` may be off by backward's rounding, where what it sums nearly cancels."""
 
     @property
     def allowed(self) -> float:
         """Absolute difference that is no error."""
-        return max(TRUSTED * max(abs(self.claimed), abs(self.measured)), SAFETY * self.error)
+        largest = max(abs(self.claimed), abs(self.measured))
+        return max(TRUSTED * largest, SAFETY * self.error, self.rounded)
 
     @property
     def is_known(self) -> bool:
@@ -415,13 +421,14 @@ def along_gradient(
     centre = value(primals)
     if centre is None:
         return None
+    rounded = _rounded(gradients, directions) if faint else 0.0
     best: AlongGradient | None = None
     for step in STEPS:
         pair = [_slope(value, primals, gradients, directions, s) for s in (step, step / 2)]
         far, near = pair
         if far is None or near is None:
             continue
-        found = _extrapolated(far, near, centre)
+        found = replace(_extrapolated(far, near, centre), rounded=rounded)
         if best is None or (found.is_known, found.smooth, -found.error) > (
             best.is_known,
             best.smooth,
@@ -498,6 +505,13 @@ def _faintly(gradient: Tensor) -> Tensor:
     signs = torch.ones(gradient.numel(), dtype=torch.float64, device=gradient.device)
     signs[2::3] = -1.0  # by threes: neighbours in rows and in columns differ
     return torch.where(nearly_zero, signs.reshape(gradient.shape), 0.0)
+
+
+def _rounded(gradients: Sequence[Tensor], directions: Sequence[Tensor]) -> float:
+    """How far the sum of a gradient along a direction may be off by what each entry may, independently."""
+    pairs = zip(gradients, directions, strict=True)
+    squares = (g.double().square().mean() * d.square().sum() for g, d in pairs if g.numel())
+    return ROUNDED * math.sqrt(sum(float(s) for s in squares if s.isfinite()))
 
 
 def _direction(x: Tensor, way: Tensor, room: Tensor) -> Tensor:

@@ -302,9 +302,13 @@ UNIT = 16 * EPSILON
 of eight draws; of sixteen roundings, in one of fifty."""
 
 HOPELESS = 64.0
-"""A difference that is so many times what the first run explains is not asked about again: one draw of a
-product's error is rarely that far below the largest of four. A result that has not moved at all says
-nothing: beside a number of the size of one, errors are rounded, to nothing in one of fifty runs."""
+"""A difference that is so many times what the first runs explain is not asked about again: one draw of a
+product's error is rarely that far below the largest of four."""
+
+LEAST_RUNS = 2
+"""Runs before a difference is given up: beside a number of the size of one, errors are rounded, to nothing in
+one of fifty runs, and what comes after may move the result by less. One that has not moved at all says
+nothing."""
 
 POINTS = 4
 """Points on either side of x, `ASIDE` apart, to which all inputs move together. What ties stays tied, zeros
@@ -420,9 +424,7 @@ def _value(problem: Problem) -> Returned[Tensor] | Raised:
 def _by_forward(problem: Problem, measured: NumericalJacobian, comparison: Comparison) -> Tensor:
     """Entries (bool, M × N) whose difference forward's rounding explains: its noise over the inputs' size."""
     unseen = _unseen(problem, measured, comparison)
-    doubtful = comparison.wrong | comparison.imprecise
-    asked = torch.where(doubtful, comparison.difference * measured.scale, torch.inf).amin(dim=1)
-    spread = _spread_of(partial(_value, problem), asked)
+    spread = _spread_of(partial(_value, problem))
     if spread is None:
         return unseen
     nothing = spread.values == 0
@@ -458,7 +460,7 @@ def _explained_by(
 def _spread_of(run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | None = None) -> Spread | None:
     """How far the result of a run moves where every operation errs by one rounding; None where it raises.
 
-    `asked` are the differences to be explained, entry by entry: no second run where the first is far below.
+    `asked` are the differences to be explained, entry by entry: no more runs where the first are far below.
     """
     base, seen = run(), True
     if isinstance(base, Raised):
@@ -473,7 +475,7 @@ def _spread_of(run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | Non
         off = (result.value - base.value).abs().nan_to_num(torch.inf, torch.inf)  # what overflows is lost
         values = torch.maximum(values, torch.where(base.value.isfinite(), off, 0.0))
         results.append(result.value)
-        if asked is not None and not _is_worth_a_run(asked, values):
+        if asked is not None and len(results) >= LEAST_RUNS and not _is_worth_a_run(asked, values):
             break
     runs = torch.stack(results)
     between = (runs.amax(dim=0) - runs.amin(dim=0)).abs().nan_to_num(torch.inf, torch.inf)

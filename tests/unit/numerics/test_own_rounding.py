@@ -306,3 +306,13 @@ def test_what_all_runs_agree_on_is_state_and_no_rounding():
         lambda: Returned(torch.tensor([next(first, 2.0)], dtype=torch.float64) * 1.0)
     )
     assert (spread.values < 1e-12).all()
+
+
+def test_a_first_run_whose_errors_are_rounded_away_refutes_nothing():
+    moved = iter([0.0, 1e-23, 3e-15, -2e-15, 1e-15])
+
+    def run():
+        return Returned(1e-8 + torch.tensor([next(moved)], dtype=torch.float64))
+
+    spread = round_off._spread_of(run, torch.tensor([1.5e-19], dtype=torch.float64))
+    assert spread.values.item() > 1e-15
