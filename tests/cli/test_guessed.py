@@ -23,6 +23,10 @@ FUNCTIONS = {
     "Points": "inconclusive",
     "PointsOfSpace": "inconclusive",
     "PointsOfSpaceTwice": "failed",
+    "PowerTrace": "inconclusive",
+    "PowerTraceUntransposed": "failed",
+    "DiagonalSum": "inconclusive",
+    "InverseOfStack": "failed",
 }
 
 GUESSED = {
@@ -32,6 +36,8 @@ GUESSED = {
     "OfRows": "the shape of `x` and the shape of `w`",
     "Kept": "`mask` (boolean tensor)",
     "AbsoluteSquare": "the shape of `z`",
+    "PowerTrace": "the shape of `m`",
+    "DiagonalSum": "the shape of `m`",
 }
 
 

@@ -40,6 +40,7 @@ from gradverify.verifier.checks.wording import (
 from gradverify.verifier.doubt.domains import OF_AN_EXCEPTION, right_along, right_at_definite
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.problem import CallProblem
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Other shapes, by the name of the input."""
@@ -191,6 +192,7 @@ def at_other_shapes(sample: Sample) -> tuple[str, ...]:
         found = found or _first_right(_taken(sample, _rows_beside_numbers(sample)), MOST_JUDGED)
     found = found or _first_right(_fewer_dimensions(sample), MOST_FEWER)
     found = found or _first_right(_single_numbers(sample), MOST_JUDGED)
+    found = found or _first_right(_single_matrices(sample), MOST_JUDGED)
     return found or _first_right(_taken(sample, _all_with_fewer(sample)), MOST_JUDGED)
 
 
@@ -302,6 +304,41 @@ def _single_numbers(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
     given = [i for i in _differentiated(sample) if i.shape and not i.layout]
     if len(given) > 1:
         yield from _of_same_outputs(sample, ({i.name: ()} for i in reversed(given)))
+
+
+def _single_matrices(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
+    """One square matrix for each stack of them, where forward does not give a stack of what it gives for one.
+
+    numpy's trace, and any that adds up a diagonal of the first two dimensions, runs on at a stack of matrices
+    and there gives something else. What gives one result for each matrix is meant for stacks as well.
+    """
+    given = [i for i in sample.case.inputs if isinstance(i, TensorInput) and len(i.shape) >= len(_STACK)]
+    if not given or any(i.shape[-1] != i.shape[-2] or i.layout or i.value is not None for i in given):
+        return
+    for shapes, other in _taken(sample, ({i.name: i.shape[-2:] for i in given},)):
+        if not _is_matrix_by_matrix(sample.problem, other.problem):
+            yield shapes, other
+
+
+def _is_matrix_by_matrix(of_stacks: CallProblem, of_one: CallProblem) -> bool:
+    """Whether forward gives for stacks of matrices, at the first of each, what it gives for those alone."""
+    pairs = zip(of_stacks.primals, of_one.primals, strict=True)
+    stacked = of_stacks.evaluate(of_stacks.primals)
+    alone = of_one.evaluate([_first(p, like.dim()) for p, like in pairs])
+    if isinstance(stacked, Raised) or isinstance(alone, Raised):
+        return False
+    outputs = zip(stacked.value, alone.value, strict=True)
+    firsts = [(_first(s, a.dim()) if s.dim() > a.dim() else None, a) for s, a in outputs]
+    return all(f is not None and f.shape == a.shape and f.allclose(a) for f, a in firsts)
+
+
+def _first(value: Tensor, dimensions: int) -> Tensor:
+    """The first of what is stacked in front of the last dimensions."""
+    return value[(0,) * (value.dim() - dimensions)]
+
+
+_STACK = ("stack", "rows", "columns")
+"""The dimensions that a stack of matrices has at least."""
 
 
 def _all_with_fewer(sample: Sample) -> Iterator[Shapes]:

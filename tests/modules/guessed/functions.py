@@ -1,7 +1,9 @@
 """Right and wrong Functions whose inputs have to be guessed, where the guess may be what is wrong."""
 
+import numpy as np
 import torch
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 
 class Shifted(Function):
@@ -264,3 +266,64 @@ class PointsOfSpaceTwice(PointsOfSpace):
     @staticmethod
     def backward(ctx, g):
         return tuple(2 * one for one in PointsOfSpace.backward(ctx, g))
+
+
+class PowerTrace(Function):
+    """Right for one square matrix; numpy adds up another diagonal of a stack of them."""
+
+    @staticmethod
+    def forward(ctx, m):
+        ctx.save_for_backward(m)
+        return torch.as_tensor(np.trace((m @ m).detach().numpy()))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (m,) = ctx.saved_tensors
+        return 2 * g * m.mT
+
+
+class PowerTraceUntransposed(Function):
+    """The same without the transpose, which one matrix shows."""
+
+    @staticmethod
+    def forward(ctx, m):
+        ctx.save_for_backward(m)
+        return torch.as_tensor(np.trace((m @ m).detach().numpy()))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (m,) = ctx.saved_tensors
+        return 2 * g * m
+
+
+class DiagonalSum(Function):
+    """Right for one square matrix; torch takes the first two dimensions of a stack of them."""
+
+    @staticmethod
+    def forward(ctx, m):
+        ctx.save_for_backward(m)
+        return (m @ m).diagonal().sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (m,) = ctx.saved_tensors
+        return 2 * g * m.mT
+
+
+class InverseOfStack(Function):
+    """Wrong for a stack of matrices alone, of which it means to be the inverses: one factor for all."""
+
+    @staticmethod
+    def forward(ctx, m):
+        inverse = torch.linalg.inv(m)
+        ctx.save_for_backward(inverse)
+        return inverse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (inverse,) = ctx.saved_tensors
+        return -inverse.mT @ g @ inverse.mT * (len(g) / g.shape[-1])
