@@ -327,3 +327,37 @@ class InverseOfStack(Function):
     def backward(ctx, g):
         (inverse,) = ctx.saved_tensors
         return -inverse.mT @ g @ inverse.mT * (len(g) / g.shape[-1])
+
+
+def _ranks(x):
+    return x.argsort(-1).argsort(-1).to(x)
+
+
+class Ranks(Function):
+    """Gives the difference that a step against grad_output makes in the ranks: a choice, linear in nothing."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _ranks(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return (_ranks(x + 2.0 * g) - _ranks(x)) / 2.0
+
+
+class LogDet(Function):
+    """numpy asks for square matrices in words, and names no sizes."""
+
+    @staticmethod
+    def forward(ctx, covariance):
+        ctx.save_for_backward(covariance)
+        return torch.as_tensor(np.linalg.slogdet(covariance.detach().numpy())[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (covariance,) = ctx.saved_tensors
+        return g[..., None, None] * torch.linalg.inv(covariance).mT
