@@ -143,7 +143,21 @@ def _shown_by_grad_output(sample: Sample, finding: Finding) -> str:
     place = names.index(finding.input) if finding.input in names else 0
     if finding.input in names and _adds_a_constant(sample, place):
         return _without_derivative(sample, place)
-    return DRAWN if _draws(sample) else _chosen(sample, place) or _stepping(sample, place)
+    if _draws(sample):
+        return DRAWN
+    return _draws_in_backward(sample) or _chosen(sample, place) or _stepping(sample, place)
+
+
+def _draws_in_backward(sample: Sample) -> str:
+    """That backward draws random numbers, whether or not forward does, too; empty where it does not.
+
+    A solver that starts anywhere gives what hangs on its start, and not on grad_output alone, where it does
+    not converge. A mask that is drawn anew is none the less linear.
+    """
+    problem = sample.problem
+    pulled = problem.pull_back(problem.primals, _cotangents(sample))
+    drawn = not isinstance(pulled, Raised) and not problem.random_states.untouched()
+    return "backward draws random numbers" if drawn else ""
 
 
 def _stepping(sample: Sample, place: int) -> str:

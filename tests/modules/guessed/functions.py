@@ -361,3 +361,67 @@ class LogDet(Function):
     def backward(ctx, g):
         (covariance,) = ctx.saved_tensors
         return g[..., None, None] * torch.linalg.inv(covariance).mT
+
+
+def _conjugate_gradients(a, b, rounds=30):
+    x, r = torch.zeros_like(b), b
+    d = r
+    for _ in range(rounds):
+        if r.norm() <= 1e-14 * b.norm():
+            break
+        moved = a @ d
+        step = (r @ r) / (d @ moved)
+        x, new = x + step * d, r - step * moved
+        r, d = new, new + (new @ new) / (r @ r) * d
+    return x
+
+
+class RandomStart(Function):
+    """Solves from a random start, on which nothing hangs where it converges: at definite matrices."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        start = torch.randn_like(b)
+        x = start + _conjugate_gradients(a, b - a @ start)
+        ctx.save_for_backward(a, x)
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        a, x = ctx.saved_tensors
+        start = torch.randn_like(g)
+        adjoint = start + _conjugate_gradients(a, g - a @ start)
+        return -torch.outer(adjoint, x), adjoint
+
+
+class RoundedDropout(Function):
+    """Rounds the gradient up or down at random, beside a mask that forward has drawn."""
+
+    @staticmethod
+    def forward(ctx, x):
+        mask = (torch.rand_like(x) > 0.3).to(x)
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (mask,) = ctx.saved_tensors
+        return (16 * g * mask + torch.rand_like(g)).floor() / 16
+
+
+class KeptNorm(Function):
+    """Wrong in rows that keep several entries, which no row of a small square matrix may do."""
+
+    @staticmethod
+    def forward(ctx, x):
+        kept = torch.where(x >= x.amax(-1, keepdim=True) - 0.7, x, torch.zeros_like(x))
+        ctx.save_for_backward(kept)
+        return kept.norm(dim=-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (kept,) = ctx.saved_tensors
+        return g[..., None] * kept.sign()
