@@ -378,11 +378,13 @@ def _effort(case_filter: str, request: Request) -> Effort:
 
 
 def _unreached(target: Target) -> Finding:
+    inner = "<locals>" in target.name
+    why = "it is defined while a function runs" if inner else "its own name stands for something else there"
     entry = f"functions: {{{target.name}: {{skip: the reason}}}}"
     return Finding(
         "GV001",
         rule("GV001").severity,
-        "no name of the module leads to it: it is defined while a function runs",
+        f"no name of the module leads to it: {why}",
         hint=f"Bind the class or its `apply` to a name of the module, or verify what applies it: name that "
         f"in a spec. A spec leaves it out with {entry}.",
     )
