@@ -399,10 +399,11 @@ def _no_inputs(planned: Planned, attempts: tuple[Attempt, ...]) -> Finding:
     spec = spec.with_name(f"{Path(target.file).stem}.recorded.yaml") if spec.exists() else spec
     tests = own_test_of(target)
     program = f"pytest {tests}" if tests else "python your_program.py"
+    module = Path(target.file).name
     write = (
         f"`gradverify record -o {spec.as_posix()} -- {program}` writes a spec from calls that really occur; "
-        f"or write one: functions: {{{target.name}: {entry}}}, with its shapes "
-        "(`gradverify init` makes the file)."
+        f"or write one: {{module: {module}, functions: {{{target.name}: {entry}}}}}, with its "
+        "shapes (`gradverify init` makes the file)."
     )
     return Finding(
         "GV001",
