@@ -425,3 +425,31 @@ class KeptNorm(Function):
     def backward(ctx, g):
         (kept,) = ctx.saved_tensors
         return g[..., None] * kept.sign()
+
+
+class OneForTwo(Function):
+    """Returns one gradient, and has a flag that may be given: torch refuses it then."""
+
+    @staticmethod
+    def forward(ctx, x, inplace=False):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * g * x
+
+
+class AsMany(Function):
+    """Returns as many gradients as it was called with arguments."""
+
+    @staticmethod
+    def forward(ctx, x, inplace=False):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return (2 * g * x, None)[: len(ctx.needs_input_grad)]
