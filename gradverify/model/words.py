@@ -177,7 +177,7 @@ class Target:
     compiled: tuple[str, ...] = ()
     """Functions of compiled extensions that its source calls: `_C.gelu_backward`."""
     unreached: bool = False
-    """No name of the module leads to it: it is defined while a function runs, as by a factory."""
+    """No name of the module leads to it: it is made by a factory, or a decorator gave back another object."""
 
     @property
     def id(self) -> str:

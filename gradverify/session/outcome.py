@@ -63,8 +63,8 @@ def fails(finding: Finding, *, strict: bool) -> bool:
 def merge_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """One finding for each (code, test, input, output): the worst, with the number of cases it affects.
 
-    Sorted by severity, code, output and input. A suspicion on guessed inputs of one case is left out
-    where another case shows the same error for certain.
+    Sorted by severity, code, what is suspected, output and input. A suspicion on guessed inputs of one case
+    is left out where another case shows the same error for certain.
     """
     certain = {(f.code, f.input, f.output) for f in findings if f.severity is Severity.ERROR}
     findings = [f for f in findings if (f.suspected, f.input, f.output) not in certain]
@@ -120,6 +120,9 @@ def _telling(finding: Finding) -> tuple[int, bool, float, bool, bool, bool, bool
     )
 
 
-def _order(finding: Finding) -> tuple[int, str, int, str, str]:
+def _order(finding: Finding) -> tuple[int, str, str, int, str, str]:
+    """What is suspected to be wrong comes before what could not be seen."""
     output = -1 if finding.output is None else finding.output
-    return _SEVERITIES.index(finding.severity), finding.code, output, finding.input or "", finding.part
+    suspected = finding.suspected or finding.code
+    place = output, finding.input or "", finding.part
+    return _SEVERITIES.index(finding.severity), finding.code, suspected, *place

@@ -378,11 +378,13 @@ def _effort(case_filter: str, request: Request) -> Effort:
 
 
 def _unreached(target: Target) -> Finding:
+    inner = "<locals>" in target.name
+    why = "it is defined while a function runs" if inner else "its own name stands for something else there"
     entry = f"functions: {{{target.name}: {{skip: the reason}}}}"
     return Finding(
         "GV001",
         rule("GV001").severity,
-        "no name of the module leads to it: it is defined while a function runs",
+        f"no name of the module leads to it: {why}",
         hint=f"Bind the class or its `apply` to a name of the module, or verify what applies it: name that "
         f"in a spec. A spec leaves it out with {entry}.",
     )
@@ -397,10 +399,11 @@ def _no_inputs(planned: Planned, attempts: tuple[Attempt, ...]) -> Finding:
     spec = spec.with_name(f"{Path(target.file).stem}.recorded.yaml") if spec.exists() else spec
     tests = own_test_of(target)
     program = f"pytest {tests}" if tests else "python your_program.py"
+    module = Path(target.file).name
     write = (
         f"`gradverify record -o {spec.as_posix()} -- {program}` writes a spec from calls that really occur; "
-        f"or write one: functions: {{{target.name}: {entry}}}, with its shapes "
-        "(`gradverify init` makes the file)."
+        f"or write one: {{module: {module}, functions: {{{target.name}: {entry}}}}}, with its "
+        "shapes (`gradverify init` makes the file)."
     )
     return Finding(
         "GV001",

@@ -18,6 +18,7 @@ from gradverify.source.imports import import_line, is_bound_above
 from gradverify.source.method import Method
 from gradverify.source.reachable import GROUPS, communicates, statements_behind, uses_complex
 from gradverify.source.returned import returned
+from gradverify.source.scaling import scales_by_sizes
 from gradverify.source.siblings import is_sibling
 from gradverify.source.size_constants import size_constants
 from gradverify.source.tree import (
@@ -70,6 +71,7 @@ __all__ = [
     "parts_of",
     "returned",
     "root_name",
+    "scales_by_sizes",
     "size_constants",
     "statements_behind",
     "tree_of",

@@ -23,6 +23,17 @@ FUNCTIONS = {
     "Points": "inconclusive",
     "PointsOfSpace": "inconclusive",
     "PointsOfSpaceTwice": "failed",
+    "PowerTrace": "inconclusive",
+    "PowerTraceUntransposed": "failed",
+    "DiagonalSum": "inconclusive",
+    "InverseOfStack": "failed",
+    "Ranks": "inconclusive",
+    "LogDet": "passed",
+    "RandomStart": "inconclusive",
+    "RoundedDropout": "inconclusive",
+    "KeptNorm": "failed",
+    "OneForTwo": "passed",
+    "AsMany": "passed",
 }
 
 GUESSED = {
@@ -32,6 +43,10 @@ GUESSED = {
     "OfRows": "the shape of `x` and the shape of `w`",
     "Kept": "`mask` (boolean tensor)",
     "AbsoluteSquare": "the shape of `z`",
+    "PowerTrace": "the shape of `m`",
+    "DiagonalSum": "the shape of `m`",
+    "Ranks": "that backward should be the derivative (forward is a step in `x`",
+    "RoundedDropout": "that backward should be the derivative (backward draws random numbers",
 }
 
 
@@ -126,6 +141,12 @@ def test_verdicts(checked, file):
 def test_what_was_guessed_is_said(checked, name):
     messages = messages_of(checked["functions.py"][name])
     assert messages and all(f"but gradverify guessed {GUESSED[name]}" in m for m in messages)
+
+
+def test_a_default_for_which_backward_returns_no_gradient_is_said(checked):
+    said = "given `inplace` as well, backward returns 1 gradient for 2 arguments: torch refuses that"
+    assert messages_of(checked["functions.py"]["OneForTwo"], "GV105") == [said]
+    assert not messages_of(checked["functions.py"]["AsMany"], "GV105")
 
 
 def test_every_way_of_reducing_is_looked_at(checked):

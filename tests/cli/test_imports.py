@@ -122,6 +122,24 @@ def test_a_file_whose_package_raises_is_imported_without_it_and_that_is_said(tmp
     assert "imported without pkg/__init__.py, which raised" in screen, done.err
 
 
+def test_a_package_that_it_imports_from_is_left_without_what_raises(tmp_path):
+    files = {
+        "pkg/__init__.py": "",
+        "pkg/utils/__init__.py": "from .progress import bar\n",
+        "pkg/utils/progress.py": "import a_package_nobody_has\n\ndef bar():\n    pass\n",
+        "pkg/utils/tools.py": TOOLS,
+        "pkg/ops/__init__.py": "",
+        "pkg/ops/double.py": FUNCTION.format(imports="from ..utils.tools import twice"),
+    }
+    done = checked(tmp_path, files, "pkg/ops/double.py", "--effort", "quick", "--format", "json")
+    (target,) = json.loads(done.out)["targets"]
+    assert target["status"] == "passed"
+    assert any(one.startswith("imported without pkg/utils/__init__.py") for one in target["left_out"])
+    needed = {"pkg/ops/double.py": FUNCTION.format(imports="from ..utils import bar as twice")}
+    lacking = checked(tmp_path, needed, "pkg/ops/double.py")
+    assert (lacking.code, "No module named 'a_package_nobody_has'" in lacking.out + lacking.err) == (2, True)
+
+
 def test_a_missing_dependency_is_named_with_the_folders_it_was_looked_for_in(tmp_path):
     files = {"ops/double.py": FUNCTION.format(imports="from nowhere import twice")}
     done = checked(tmp_path, files, "ops/double.py")

@@ -51,6 +51,14 @@ CASES = {
         "The line that raises it speaks of a GPU",
         "What it raises speaks",
     ),
+    "a class whose decorator gives back something else": (
+        "def traceable(cls):\n    class Holder:\n        apply = staticmethod(lambda *a: cls.apply(*a))\n\n"
+        "    return Holder\n\n\n"
+        "@traceable\nclass F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        return x.clone()\n" + IDENTITY,
+        "its own name stands for something else there",
+        "defined while a function runs",
+    ),
     "an exception about a hip": (
         "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
         "        raise ValueError('the hip angle must be below pi')\n" + IDENTITY,

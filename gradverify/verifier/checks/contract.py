@@ -23,6 +23,7 @@ from gradverify.model import Finding, Severity
 from gradverify.verifier.checks.first_order import RETURN_NONE
 from gradverify.verifier.checks.reading import Irregularity, Remark
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
+from gradverify.verifier.checks.samples import with_defaults
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import listed_names, number, output_name
 from gradverify.verifier.guard import Raised
@@ -85,9 +86,10 @@ def contract(sample: Sample, first: FirstOrder) -> CheckResult:
     findings = [_explain(sample, remark, first) for remark in remarks]
     if sample.draw == 0:
         findings += carried_parameters(sample)
-    if sample.draw == 0 and not any(f.code == "GV105" for f in findings) and first.verified:
-        undefined = _undefined_grads(sample)
-        findings += [] if undefined is None else [undefined]
+    if sample.draw == 0 and not any(f.code == "GV105" for f in findings):
+        undefined = _undefined_grads(sample) if first.verified else None
+        found = (undefined, _without_gradients_of_defaults(sample))
+        findings += [one for one in found if one is not None]
     return CheckResult(tuple(findings), outcome_of(findings))
 
 
@@ -155,6 +157,28 @@ def _is_narrowed_by_forward(sample: Sample, name: str) -> bool:
     given = sample.problem.primals[sample.problem.input_names.index(name)].dtype
     outputs = [b.dtype for b in sample.problem.outputs.blocks]
     return bool(outputs) and all(torch.finfo(d).eps > torch.finfo(given).eps for d in outputs)
+
+
+def _without_gradients_of_defaults(sample: Sample) -> Finding | None:
+    """GV105, as a warning: torch refuses what backward returns once what has a default is given, too."""
+    subject, reader, given = sample.subject, sample.subject.reader, sample.arguments
+    every = with_defaults(given, replace(subject, binds_defaults=True))
+    omitted = every[len(given) :]
+    none = not omitted or any(a.value is ... for a in omitted)
+    if reader is None or subject.function_class is None or none:
+        return None
+    problem = replace(sample.problem, arguments=every)
+    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.case.seed))
+    with reader.without_new_remarks():
+        problem.pull_back(problem.primals, u)
+        counts = [r for (kind, _), r in reader.remarks.items() if kind is Irregularity.COUNT]
+    if not counts:
+        return None
+    names, got = listed_names([a.name for a in omitted]), int(counts[0].got)
+    gradients = "1 gradient" if got == 1 else f"{got} gradients"
+    said = f"given {names} as well, backward returns {gradients} for {counts[0].expected} arguments: torch "
+    hint = "Return None for each argument that needs no gradient, those with a default among them."
+    return sample.finding("GV105", f"{said}refuses that", hint=hint, severity=Severity.WARNING)
 
 
 def _undefined_grads(sample: Sample) -> Finding | None:

@@ -146,7 +146,31 @@ def _shown_by_grad_output(sample: Sample, finding: Finding) -> str:
     place = names.index(finding.input) if finding.input in names else 0
     if finding.input in names and _adds_a_constant(sample, place):
         return _without_derivative(sample, place)
-    return _drawn(sample) or _chosen(sample, place)
+    return _drawn(sample) or _draws_in_backward(sample) or _chosen(sample, place) or _stepping(sample, place)
+
+
+def _draws_in_backward(sample: Sample) -> str:
+    """That backward draws random numbers, whether or not forward does, too; empty where it does not.
+
+    A solver that starts anywhere gives what hangs on its start, and not on grad_output alone, where it does
+    not converge. A mask that is drawn anew is none the less linear.
+    """
+    problem = sample.problem
+    pulled = problem.pull_back(problem.primals, _cotangents(sample))
+    drawn = not isinstance(pulled, Raised) and not problem.random_states.untouched()
+    return "backward draws random numbers" if drawn else ""
+
+
+def _stepping(sample: Sample, place: int) -> str:
+    """That every output is a step in an input, so that any gradient of it is a choice; empty where not.
+
+    The difference that a step of grad_output's makes in ranks, paths or matchings is linear in none.
+    """
+    problem = sample.problem
+    base = problem.evaluate(problem.primals)
+    values = () if isinstance(base, Raised) or problem.primals[place].is_complex() else base.value
+    steps = bool(values) and all(_is_step(sample, place, k, value) for k, value in enumerate(values))
+    return f"forward is a step in `{problem.input_names[place]}`, flat between" if steps else ""
 
 
 def _without_derivative(sample: Sample, place: int) -> str:

@@ -6,6 +6,7 @@ import ast
 import importlib
 import importlib.util
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,8 +38,8 @@ def import_file(path: Path) -> Imported:
 
     Inside a package it is imported under its dotted name from the folder above the package; a lone file under
     its own name, with its folder on the path. The current folder, and its `src`, are on the path as well.
-    `__name__` is never `__main__`. Where a package around it raises, the file is imported without that
-    package's `__init__.py`. Raises whatever the module itself raises.
+    `__name__` is never `__main__`. Where a package around it raises, or one that it imports from, the file is
+    imported without that package's `__init__.py`. Raises whatever the module itself raises.
     """
     path = path.resolve()
     name, root = dotted_name(path)
@@ -49,25 +50,53 @@ def import_file(path: Path) -> Imported:
     if loaded is not None and _is_file(loaded, path):
         return Imported(loaded)
     if "." in name or (loaded is None and name not in sys.stdlib_module_names):
-        failed = tuple(_enter_packages(name, root))
-        module = _imported(name, failed)
+        failed = list(_enter_packages(name, root))
+        module = _imported(name, root, failed)
         if _is_file(module, path):
-            return Imported(module, failed)
+            return Imported(module, tuple(failed))
     # Its name belongs to another module (`random.py` beside the user's code): load it under one of its own.
     return Imported(_load_under(f"_gradverify_target_{name.replace('.', '_')}", path))
 
 
-def _imported(name: str, failed: Sequence[FailedPackage]) -> ModuleType:
-    """The module of a name. Raises what a package raised if it lacks a name that the package would have."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        package = sys.modules.get(error.name or "")
-        paths = {Path(folder) for folder in getattr(package, "__path__", ())}
-        for one in failed:
-            if one.file.parent in paths:
-                raise one.error from None
-        raise
+def _imported(name: str, root: Path, failed: list[FailedPackage]) -> ModuleType:
+    """The module of a name; `failed` gains packages beside it of which it needs other modules alone.
+
+    Raises what a package raised if it lacks a name that the package would have.
+    """
+    while True:
+        try:
+            return importlib.import_module(name)
+        except Exception as error:
+            lacking = error.name if isinstance(error, ImportError) else ""
+            paths = {Path(folder) for folder in getattr(sys.modules.get(lacking or ""), "__path__", ())}
+            for one in failed:
+                if one.file.parent in paths:
+                    raise one.error from None
+            package = _raising_package(error, root)
+            if package is None or any(one.file == package[1] for one in failed):
+                raise
+            failed.append(_left_bare(*package, error))
+
+
+def _raising_package(error: Exception, root: Path) -> tuple[str, Path] | None:
+    """The innermost package of the project whose `__init__.py` an exception came through."""
+    found = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        file, known = Path(frame.f_code.co_filename), frame.f_globals
+        inside = (
+            file.name == "__init__.py" and file.is_relative_to(root) and "site-packages" not in file.parts
+        )
+        if inside and frame.f_code.co_name == "<module>" and "__path__" in known:
+            found = str(known["__name__"]), file
+    return found
+
+
+def _left_bare(package: str, file: Path, error: Exception) -> FailedPackage:
+    """Give a package its modules, and nothing of its `__init__.py`."""
+    bare = ModuleType(package)
+    bare.__path__ = [str(file.parent)]
+    sys.modules[package] = bare
+    return FailedPackage(file, error)
 
 
 def folders_of(path: Path) -> tuple[Path, ...]:
@@ -83,10 +112,7 @@ def _enter_packages(name: str, root: Path) -> Iterator[FailedPackage]:
         try:
             importlib.import_module(package)
         except Exception as error:  # noqa: BLE001 - whatever the user's package raises
-            bare = ModuleType(package)
-            bare.__path__ = [str(folder)]
-            sys.modules[package] = bare
-            yield FailedPackage(folder / "__init__.py", error)
+            yield _left_bare(package, folder / "__init__.py", error)
 
 
 def _current_folders() -> tuple[Path, ...]:

@@ -574,6 +574,10 @@ def manifold(near: Neighbours, finding: Finding) -> Finding | None:
     along = ""
     if not finding.code.startswith(ON_NO_MANIFOLD):
         along = near.once(right_along) or near.once(right_at_definite)
-    if finding.code == OF_GRAD_OUTPUT:
-        along = near.once(linear_at_definite)
+    return doubted(finding, along) if along else None
+
+
+def linear_elsewhere(near: Neighbours, finding: Finding) -> Finding | None:
+    """Backward is linear in grad_output at definite matrices, so that nothing was chosen in its place."""
+    along = near.once(linear_at_definite) if finding.code == OF_GRAD_OUTPUT else ""
     return doubted(finding, along) if along else None

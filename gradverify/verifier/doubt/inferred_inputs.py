@@ -68,6 +68,7 @@ from gradverify.verifier.doubt.domains import (
     OF_NO_VALUE,
     SMALL,
     constant_there,
+    linear_elsewhere,
     manifold,
     outside_domain,
 )
@@ -407,6 +408,7 @@ def _equal_inputs(_: Neighbours, finding: Finding) -> Finding | None:
 
 
 AT_DECLARED: tuple[Reason, ...] = (
+    linear_elsewhere,
     _no_derivative_meant,
     _meant,
     outside_domain,

@@ -14,12 +14,10 @@ in its favour.
 
 from __future__ import annotations
 
-import ast
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 from torch import Tensor
 
@@ -28,8 +26,15 @@ from gradverify.model import (
     Finding,
     TensorInput,
 )
-from gradverify.source import called_name, definitions_behind
-from gradverify.verifier.checks.neighbours import OF_A_SLOPE, Neighbours, compared, is_square, mismatched
+from gradverify.source import scales_by_sizes
+from gradverify.verifier.checks.neighbours import (
+    OF_A_SLOPE,
+    Neighbours,
+    compared,
+    is_square,
+    is_steady,
+    mismatched,
+)
 from gradverify.verifier.checks.reading import Irregularity, own_backward
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
@@ -39,6 +44,7 @@ from gradverify.verifier.checks.wording import (
 from gradverify.verifier.doubt.domains import OF_AN_EXCEPTION, right_along, right_at_definite
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.problem import CallProblem
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Other shapes, by the name of the input."""
@@ -190,6 +196,7 @@ def at_other_shapes(sample: Sample) -> tuple[str, ...]:
         found = found or _first_right(_taken(sample, _rows_beside_numbers(sample)), MOST_JUDGED)
     found = found or _first_right(_fewer_dimensions(sample), MOST_FEWER)
     found = found or _first_right(_single_numbers(sample), MOST_JUDGED)
+    found = found or _first_right(_single_matrices(sample), MOST_JUDGED)
     return found or _first_right(_taken(sample, _all_with_fewer(sample)), MOST_JUDGED)
 
 
@@ -244,7 +251,8 @@ def at_structured_shapes(sample: Sample) -> str:
     Of square ones where they need not be square, or beside a single column where rows of them were guessed.
     What is right there without any structure tells nothing of one.
     """
-    if sample.inputs.size * sample.problem.outputs.size > MOST_ENTRIES or sample.case.hook:
+    entries = sample.inputs.size * sample.problem.outputs.size
+    if entries > MOST_ENTRIES or sample.case.hook or not _mixes_rows(sample):
         return ""
     for shapes, other in islice(_taken(sample, (*_agreeing(sample), *_columns(sample))), MOST_FEWER):
         if any(map(is_square, other.problem.primals)) and mismatched(other) is not False:
@@ -253,6 +261,19 @@ def at_structured_shapes(sample: Sample) -> str:
                 names = " and ".join(f"`{name}`" for name in shapes)
                 return f"the shape of {names}, and that matrices have no structure ({structure})"
     return ""
+
+
+def _mixes_rows(sample: Sample) -> bool:
+    """Whether some output depends on several rows of an input: what is taken row by row is no matrix."""
+    comparison = compared(sample)
+    if comparison is None:
+        return True
+    moves = comparison.numerical.abs() > comparison.bound
+    for block in sample.inputs.blocks:
+        rows = moves[:, block.start : block.stop].reshape(len(moves), -1, *block.shape[-1:])
+        if len(block.shape) > 1 and (block.is_complex or bool((rows.any(-1).sum(-1) > 1).any())):
+            return True
+    return False
 
 
 def _columns(sample: Sample) -> Iterator[Shapes]:
@@ -301,6 +322,41 @@ def _single_numbers(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
     given = [i for i in _differentiated(sample) if i.shape and not i.layout]
     if len(given) > 1:
         yield from _of_same_outputs(sample, ({i.name: ()} for i in reversed(given)))
+
+
+def _single_matrices(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
+    """One square matrix for each stack of them, where forward does not give a stack of what it gives for one.
+
+    numpy's trace, and any that adds up a diagonal of the first two dimensions, runs on at a stack of matrices
+    and there gives something else. What gives one result for each matrix is meant for stacks as well.
+    """
+    given = [i for i in sample.case.inputs if isinstance(i, TensorInput) and len(i.shape) >= len(_STACK)]
+    if not given or any(i.shape[-1] != i.shape[-2] or i.layout or i.value is not None for i in given):
+        return
+    for shapes, other in _taken(sample, ({i.name: i.shape[-2:] for i in given},)):
+        if not _is_matrix_by_matrix(sample.problem, other.problem):
+            yield shapes, other
+
+
+def _is_matrix_by_matrix(of_stacks: CallProblem, of_one: CallProblem) -> bool:
+    """Whether forward gives for stacks of matrices, at the first of each, what it gives for those alone."""
+    pairs = zip(of_stacks.primals, of_one.primals, strict=True)
+    stacked = of_stacks.evaluate(of_stacks.primals)
+    alone = of_one.evaluate([_first(p, like.dim()) for p, like in pairs])
+    if isinstance(stacked, Raised) or isinstance(alone, Raised):
+        return False
+    outputs = zip(stacked.value, alone.value, strict=True)
+    firsts = [(_first(s, a.dim()) if s.dim() > a.dim() else None, a) for s, a in outputs]
+    return all(f is not None and f.shape == a.shape and f.allclose(a) for f, a in firsts)
+
+
+def _first(value: Tensor, dimensions: int) -> Tensor:
+    """The first of what is stacked in front of the last dimensions."""
+    return value[(0,) * (value.dim() - dimensions)]
+
+
+_STACK = ("stack", "rows", "columns")
+"""The dimensions that a stack of matrices has at least."""
 
 
 def _all_with_fewer(sample: Sample) -> Iterator[Shapes]:
@@ -401,35 +457,19 @@ def _reshaped(case: Case, shapes: Shapes) -> Case:
     return replace(case, inputs=inputs)
 
 
-COUNTING = frozenset({"len", "mean", "nanmean", "var", "std", "var_mean", "std_mean", "numel", "nelement"})
-"""Calls whose result is a size, or goes by one."""
-
-
-SCALING = (ast.Mult, ast.Div, ast.FloorDiv, ast.Pow)
-"""What makes a factor of a size. One that is added to is the end of a range of places."""
-
-
 DRAWS = 3
 """Draws of values at which two sizes agree: iterations do not end at a matrix that is nearly singular."""
-
-
-_PLAIN = frozenset({"float", "int", "sqrt", "tensor", "max", "min", "abs"})
-"""Calls that make a number of a number: what goes into others is a shape, or a bound."""
-
-
-_OF_CTX = frozenset({"saved_tensors", "saved_variables", "needs_input_grad"})
-"""Attributes of the ctx that hold no number."""
 
 
 def at_equal_sizes(sample: Sample) -> tuple[str, ...]:
     """What was guessed, in words, where backward is right once two sizes agree; empty where it is not."""
     function = sample.subject.function_class
-    if function is None or _scales_by_sizes(own_backward(function)):
+    if function is None or scales_by_sizes(own_backward(function)):
         return ()
-    drawn = (replace(sample, case=replace(sample.case, seed=sample.case.seed + k)) for k in range(DRAWS))
+    drawn = [replace(sample, case=replace(sample.case, seed=sample.case.seed + k)) for k in range(DRAWS)]
     agreeing = (at_shapes(one, _agreeing(sample)) for one in drawn)
     shapes = next((found for found in agreeing if found is not None), None)
-    if shapes is None:
+    if shapes is None or any(_wrong_steadily(one, shapes) for one in drawn):
         return ()
     given = {i.name: i.shape for i in sample.case.inputs if isinstance(i, TensorInput)}
     oblong = [n for n, s in shapes.items() if len(s) > 1 and s[-1] == s[-2] and given[n][-1] != given[n][-2]]
@@ -441,64 +481,24 @@ def at_equal_sizes(sample: Sample) -> tuple[str, ...]:
     return (f"that `{names[0]}` and `{names[1]}` may differ",)
 
 
+def _wrong_steadily(sample: Sample, shapes: Shapes) -> bool:
+    """Whether backward is wrong at other shapes, and beside the values there: one draw may hide a mistake."""
+    other = prepare(sample.subject, _reshaped(sample.case, shapes), sample.point, sample.draw)
+    return isinstance(other, Sample) and mismatched(other) is True and is_steady(Neighbours(other), None)
+
+
 def _agreeing(sample: Sample) -> Iterator[Shapes]:
-    """The shapes in which two sizes have become one: first those of a matrix, then any others."""
+    """The shapes in which two sizes have become one, the larger: first those of a matrix, then any others.
+
+    A mistake in some values shows in many of them rather than in few.
+    """
     given = [i for i in sample.case.inputs if isinstance(i, TensorInput) and i.value is None]
     square = [i.shape[-2:] for i in given if len(i.shape) > 1]
     sizes = dict.fromkeys(n for i in given for n in i.shape)
     pairs = (tuple(sorted(pair)) for pair in (*square, *itertools.combinations(sizes, 2)))
-    for new, old in dict.fromkeys(pairs):
-        if 1 < new < old:
+    for old, new in dict.fromkeys(pairs):
+        if 1 < old < new:
             yield {i.name: tuple(new if n == old else n for n in i.shape) for i in given if old in i.shape}
-
-
-def _scales_by_sizes(backward: Any) -> bool:  # noqa: ANN401 - the user's
-    """Whether a size is a factor or a divisor in backward, or in what it calls by name."""
-    behind = (body for body, _ in definitions_behind(backward))
-    return any(_scales(node, _sizes(body)) for body in behind for node in ast.walk(body))
-
-
-def _scales(node: ast.AST, sizes: frozenset[str]) -> bool:
-    match node:
-        case ast.Call():
-            return called_name(node) in COUNTING
-        case ast.BinOp(left=left, right=right, op=op) | ast.AugAssign(target=left, value=right, op=op):
-            return isinstance(op, SCALING) and any(_holds_size(o, sizes) for o in (left, right))
-        case _:
-            return False
-
-
-def _holds_size(node: ast.AST, sizes: frozenset[str]) -> bool:
-    """Whether an operand is a size, or a number that is made of one."""
-    if isinstance(node, ast.expr) and (_is_size(node) or (isinstance(node, ast.Name) and node.id in sizes)):
-        return True
-    if isinstance(node, ast.Call):
-        return called_name(node) in _PLAIN and any(_holds_size(a, sizes) for a in node.args)
-    inner = node.operand if isinstance(node, ast.UnaryOp) else None
-    parts = (node.left, node.right) if isinstance(node, ast.BinOp) else () if inner is None else (inner,)
-    return any(_holds_size(part, sizes) for part in parts)
-
-
-def _sizes(body: ast.FunctionDef) -> frozenset[str]:
-    """Local names that are given a size, or several."""
-    given = (n for n in ast.walk(body) if isinstance(n, ast.Assign) and _is_size(n.value))
-    targets = (t for assigned in given for t in assigned.targets)
-    return frozenset(n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
-
-
-def _is_size(node: ast.expr) -> bool:
-    """`x.shape`, `x.shape[0]`, `x.size(0)`, and what was kept on the ctx as a number, or may have been."""
-    match node:
-        case ast.Attribute(attr="shape"):
-            return True
-        case ast.Attribute(value=ast.Name(id="ctx" | "self"), attr=name):
-            return name not in _OF_CTX
-        case ast.Subscript(value=value) | ast.Call(func=ast.Name(id="float" | "int"), args=[value]):
-            return _is_size(value)
-        case ast.Call(func=ast.Attribute(attr="size")):
-            return True
-        case _:
-            return False
 
 
 OF_A_SHAPE = "GV103"

@@ -129,7 +129,9 @@ class _Reading:
             case ast.Name(id=name):
                 holder = next((s for s in place.scopes if name in _parameters(s)), None)
                 if holder is not None:
-                    yield from self._of_parameter(name, holder, place, depth)
+                    given = self._of_parameter(name, holder, place, depth)
+                    rebound = _is_rebound(name, holder, place)
+                    yield from (v for v in given if v is not None or not rebound)
                 else:
                     yield from self._assigned(name, place)
             case ast.Attribute(value=ast.Name(id="self"), attr=name):
@@ -149,7 +151,8 @@ class _Reading:
                 holder = next((s for s in place.scopes if name in _parameters(s)), None)
                 given = _defaults(holder).get(name) if holder is not None else None
                 found, value = _literal(given) if given is not None else (False, None)
-                return value if found else ...
+                kept = value is not None or holder is None or not _is_rebound(name, holder, place)
+                return value if found and kept else ...
             case ast.Attribute(value=ast.Name(id="self"), attr=name):
                 initial = _initializer(place.owner)
                 for statement in ast.walk(initial) if initial is not None else ():
@@ -269,6 +272,12 @@ def _given_once(name: str, place: _Call) -> ast.expr | None:
     nodes = (n for s in place.scopes for n in ast.walk(s))
     given = [n.value for n in nodes if isinstance(n, ast.Assign) and name in _targets(n)]
     return given[0] if len(given) == 1 else None
+
+
+def _is_rebound(name: str, holder: ast.FunctionDef, place: _Call) -> bool:
+    """Whether a wrapper gives its parameter another value before the call: None stands for that one there."""
+    given = (n for n in ast.walk(holder) if isinstance(n, ast.Assign) and name in _targets(n))
+    return any(n.lineno < place.node.lineno for n in given)
 
 
 def _is_parameter(node: ast.expr, owner: ast.ClassDef | None) -> bool:

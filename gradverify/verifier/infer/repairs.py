@@ -50,6 +50,8 @@ _DEFINITE = re.compile(
 _EIGH = re.compile(r"linalg[._](?:eigh|eigvalsh)\b.*square matrices|symeig.*square")
 """It reads one triangle and takes the other one for the same."""
 
+_SQUARE = re.compile(r"\bsquare\b", re.IGNORECASE)
+
 _MODULE = re.compile(
     r"'(?:Tensor|function|builtin_function_or_method|float|int)' object has no attribute"
     r" '(forward|parameters|modules|children|named_parameters|state_dict|train|eval|training|buffers)'"
@@ -211,6 +213,18 @@ def by_structure(state: State, message: str, suspects: Sequence[int]) -> Iterato
             yield from filter(None, (squared, changed))
 
 
+def by_square(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """What asks for a square matrix, and does not name the two sizes, has the last two dimensions equal."""
+    if len(numbers_in(message)) > 1:
+        return
+    for place in suspects:
+        argument = state.arguments[place]
+        if argument.is_float and len(argument.dims) > 1 and argument.dims[-1] != argument.dims[-2]:
+            rows, columns = argument.dims[-2:]
+            merged = state.substituted(columns.symbol, rows) if columns.is_plain else None
+            yield from filter(None, (merged,))
+
+
 MOST_BOUNDS = 6
 """Sizes of tensors that are tried as the bound of an index."""
 
@@ -272,6 +286,7 @@ TABLE = (
     Row(0.1, 0.02, by_attribute),
     Row(0.1, 0.05, by_sizes),
     Row(0.1, 0.0, by_structure),
+    Row(costs.MERGE, 0.0, by_square, _SQUARE),
     Row(0.15, 0.05, shapes.by_rank),
     Row(0.1, 0.1, _bounds, _OUT_OF_RANGE),
     Row(costs.PIN, 0.0, _axes, _OUT_OF_RANGE),

@@ -1,7 +1,9 @@
 """Right and wrong Functions whose inputs have to be guessed, where the guess may be what is wrong."""
 
+import numpy as np
 import torch
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 
 class Shifted(Function):
@@ -264,3 +266,190 @@ class PointsOfSpaceTwice(PointsOfSpace):
     @staticmethod
     def backward(ctx, g):
         return tuple(2 * one for one in PointsOfSpace.backward(ctx, g))
+
+
+class PowerTrace(Function):
+    """Right for one square matrix; numpy adds up another diagonal of a stack of them."""
+
+    @staticmethod
+    def forward(ctx, m):
+        ctx.save_for_backward(m)
+        return torch.as_tensor(np.trace((m @ m).detach().numpy()))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (m,) = ctx.saved_tensors
+        return 2 * g * m.mT
+
+
+class PowerTraceUntransposed(Function):
+    """The same without the transpose, which one matrix shows."""
+
+    @staticmethod
+    def forward(ctx, m):
+        ctx.save_for_backward(m)
+        return torch.as_tensor(np.trace((m @ m).detach().numpy()))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (m,) = ctx.saved_tensors
+        return 2 * g * m
+
+
+class DiagonalSum(Function):
+    """Right for one square matrix; torch takes the first two dimensions of a stack of them."""
+
+    @staticmethod
+    def forward(ctx, m):
+        ctx.save_for_backward(m)
+        return (m @ m).diagonal().sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (m,) = ctx.saved_tensors
+        return 2 * g * m.mT
+
+
+class InverseOfStack(Function):
+    """Wrong for a stack of matrices alone, of which it means to be the inverses: one factor for all."""
+
+    @staticmethod
+    def forward(ctx, m):
+        inverse = torch.linalg.inv(m)
+        ctx.save_for_backward(inverse)
+        return inverse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (inverse,) = ctx.saved_tensors
+        return -inverse.mT @ g @ inverse.mT * (len(g) / g.shape[-1])
+
+
+def _ranks(x):
+    return x.argsort(-1).argsort(-1).to(x)
+
+
+class Ranks(Function):
+    """Gives the difference that a step against grad_output makes in the ranks: a choice, linear in nothing."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _ranks(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return (_ranks(x + 2.0 * g) - _ranks(x)) / 2.0
+
+
+class LogDet(Function):
+    """numpy asks for square matrices in words, and names no sizes."""
+
+    @staticmethod
+    def forward(ctx, covariance):
+        ctx.save_for_backward(covariance)
+        return torch.as_tensor(np.linalg.slogdet(covariance.detach().numpy())[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (covariance,) = ctx.saved_tensors
+        return g[..., None, None] * torch.linalg.inv(covariance).mT
+
+
+def _conjugate_gradients(a, b, rounds=30):
+    x, r = torch.zeros_like(b), b
+    d = r
+    for _ in range(rounds):
+        if r.norm() <= 1e-14 * b.norm():
+            break
+        moved = a @ d
+        step = (r @ r) / (d @ moved)
+        x, new = x + step * d, r - step * moved
+        r, d = new, new + (new @ new) / (r @ r) * d
+    return x
+
+
+class RandomStart(Function):
+    """Solves from a random start, on which nothing hangs where it converges: at definite matrices."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        start = torch.randn_like(b)
+        x = start + _conjugate_gradients(a, b - a @ start)
+        ctx.save_for_backward(a, x)
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        a, x = ctx.saved_tensors
+        start = torch.randn_like(g)
+        adjoint = start + _conjugate_gradients(a, g - a @ start)
+        return -torch.outer(adjoint, x), adjoint
+
+
+class RoundedDropout(Function):
+    """Rounds the gradient up or down at random, beside a mask that forward has drawn."""
+
+    @staticmethod
+    def forward(ctx, x):
+        mask = (torch.rand_like(x) > 0.3).to(x)
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (mask,) = ctx.saved_tensors
+        return (16 * g * mask + torch.rand_like(g)).floor() / 16
+
+
+class KeptNorm(Function):
+    """Wrong in rows that keep several entries, which no row of a small square matrix may do."""
+
+    @staticmethod
+    def forward(ctx, x):
+        kept = torch.where(x >= x.amax(-1, keepdim=True) - 0.7, x, torch.zeros_like(x))
+        ctx.save_for_backward(kept)
+        return kept.norm(dim=-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (kept,) = ctx.saved_tensors
+        return g[..., None] * kept.sign()
+
+
+class OneForTwo(Function):
+    """Returns one gradient, and has a flag that may be given: torch refuses it then."""
+
+    @staticmethod
+    def forward(ctx, x, inplace=False):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * g * x
+
+
+class AsMany(Function):
+    """Returns as many gradients as it was called with arguments."""
+
+    @staticmethod
+    def forward(ctx, x, inplace=False):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return (2 * g * x, None)[: len(ctx.needs_input_grad)]

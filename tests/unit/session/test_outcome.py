@@ -39,3 +39,10 @@ def test_what_is_suspected_in_one_case_and_certain_in_another_is_reported_once()
     for other in others:
         assert {f.code for f in merge_findings([other, certain])} == {"GV101", "GV109"}
     assert merge_findings([suspected]) == (suspected,)
+
+
+def test_what_is_suspected_to_be_wrong_comes_before_what_could_not_be_seen():
+    unseen = Finding("GV109", Severity.WARNING, "no output depends on any input", suspected="GV109")
+    unmeasured = Finding("GV109", Severity.WARNING, "could not be verified", output=0, input="a")
+    suspected = Finding("GV109", Severity.WARNING, "is wrong", suspected="GV101", output=1, input="x")
+    assert merge_findings([unseen, unmeasured, suspected])[0] == suspected

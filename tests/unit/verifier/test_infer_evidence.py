@@ -88,6 +88,28 @@ def test_call_sites_give_literals_defaults_and_attributes():
     assert not passed["x"].is_parameter
 
 
+REBINDING = """
+class Layer:
+    def __init__(self, size=512):
+        self.size = size
+
+    def forward(self, x, size=None, scale=None, bias=None):
+        size = default(size, self.size)
+        if scale is None:
+            scale = x.shape[-1] ** -0.5
+        y = Op.apply(x, size, scale, bias)
+        bias = y
+        return bias
+"""
+
+
+def test_none_is_not_passed_where_a_wrapper_puts_another_value_in_its_place():
+    passed = call_sites(REBINDING, "Op", ("x", "size", "scale", "bias"))
+    assert (passed["size"].literals, passed["size"].default) == ((), ...)
+    assert (passed["scale"].literals, passed["scale"].default) == ((), ...)
+    assert (passed["bias"].literals, passed["bias"].default) == ((None,), None)
+
+
 def launched(rows, start=None, scale=1.0):
     b, n, d = rows.shape  # noqa: RUF059
     if scale == 3.0:
