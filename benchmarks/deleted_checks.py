@@ -132,7 +132,7 @@ verifier | iter(()) | extra_cases._size_of_one extra_cases._unlisted_sizes
 model | False | case.holds_small_values
 model | 0 | case.draws_of_decades
 verifier.doubt | () | inferred_inputs.hidden_inputs other_shapes.at_other_shapes other_shapes.at_equal_sizes
-    other_shapes.odd_sizes_alone other_values.padded_inputs
+    other_shapes.odd_sizes_alone
 verifier.doubt | False | inferred_inputs.depends_on_nothing
 verifier.doubt | "" | domains.right_along domains.right_at_definite domains.linear_at_definite
     domains.right_inside other_shapes.at_structured_shapes

@@ -88,7 +88,6 @@ from gradverify.verifier.doubt.other_values import (
     has_zeros,
     invented_values,
     inventions_of,
-    padding,
 )
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.probes import random_signs
@@ -342,22 +341,6 @@ UNSIGNED: Sequence[Callable[[Tensor], Tensor]] = (torch.abs, lambda x: x.abs().f
 """An input without its minus signs, and where that is refused, without what is before the point."""
 
 
-def _needless_minus_signs(near: Neighbours, wrong: str | None, names: Sequence[str]) -> tuple[str, ...]:
-    """What was guessed, in words, of the first input without whose minus signs backward is right; else empty.
-
-    Right in the gradient of `wrong`, or of any for None; `names` are the inputs that are tried. An index that
-    is read off a negative number counts from the end in forward, and not in backward.
-    """
-    for name in names:
-        primal = near.sample.problem.primals[near.sample.problem.input_names.index(name)]
-        if primal.is_complex() or not bool((primal < 0).any()):
-            continue
-        still = near.once(_wrong_without_signs, name)
-        if still is not None and not (still if wrong is None else wrong in still):
-            return (f"that negative values of `{name}` are valid",)
-    return ()
-
-
 def _wrong_without_signs(sample: Sample, name: str) -> frozenset[str] | None:
     """Inputs whose gradient is wrong where an input has lost its minus signs, as `wrong_inputs`.
 
@@ -369,17 +352,20 @@ def _wrong_without_signs(sample: Sample, name: str) -> frozenset[str] | None:
 
 
 def _minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
-    """Of what acts on the first input."""
+    """It is gone without the minus signs of what acts on the first input.
+
+    An index that is read off a negative number counts from the end in forward, and not in backward.
+    """
     if finding.code not in OF_A_SLOPE | {OF_AN_EXCEPTION}:
         return None
-    names = near.sample.problem.input_names[1:]
-    return if_guessed(finding, _needless_minus_signs(near, finding.input, names))
-
-
-def _any_minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
-    """At undeclared values, of any input."""
-    names = near.sample.problem.input_names if finding.code in OF_A_SLOPE else ()
-    return if_guessed(finding, _needless_minus_signs(near, finding.input, names))
+    given = [*zip(near.sample.problem.input_names, near.sample.problem.primals, strict=True)]
+    for name, primal in given[1:]:
+        if primal.is_complex() or not bool((primal < 0).any()):
+            continue
+        still = near.once(_wrong_without_signs, name)
+        if still is not None and not (still if finding.input is None else finding.input in still):
+            return if_guessed(finding, (f"that negative values of `{name}` are valid",))
+    return None
 
 
 def _unsteady(near: Neighbours, finding: Finding) -> Finding | None:
@@ -426,7 +412,6 @@ AT_DECLARED: tuple[Reason, ...] = (
     structured_shapes,
     _unsteady,
     constants,
-    padding,
 )
 
 
@@ -437,7 +422,6 @@ AT_UNDECLARED: tuple[Reason, ...] = (
     shape_in_doubt,
     _such_values,
     _any_iterations,
-    _any_minus_signs,
     constant_there,
     _unsteady,
 )
