@@ -62,4 +62,5 @@ EXPECTED = {
     },
     ("wrong", "ProductSlight", "with spec"): SLIGHT,
     ("wrong", "HalfProductSlight", "with spec"): SLIGHT,
+    ("wrong", "OnlyAsItIs", "with spec"): SLIGHT,  # or steps of forward look like kinks
 }

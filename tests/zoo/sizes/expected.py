@@ -29,6 +29,7 @@ EXPECTED |= {
     ("right", "TurnsTheFirst", "with spec"): {"status": "passed"},
     ("right", "FixedPointToATolerance", "with spec"): {
         "status": "passed",
+        "or_else": {"inconclusive"},  # at some undeclared values its tolerance shows
         "may": {"GV110"},
         "notes": {"GV203"},
     },
