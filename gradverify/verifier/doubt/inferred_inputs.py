@@ -65,6 +65,7 @@ from gradverify.verifier.checks.wording import (
 )
 from gradverify.verifier.doubt.domains import (
     OF_AN_EXCEPTION,
+    OF_GRAD_OUTPUT,
     OF_NO_VALUE,
     SMALL,
     constant_there,
@@ -325,6 +326,14 @@ def _iterations(near: Neighbours, finding: Finding) -> Finding | None:
     return _not_converged(near, finding, right) if right else None
 
 
+def _backward_iterates(near: Neighbours, finding: Finding) -> Finding | None:
+    """Backward repeats a step: what it gives before that converges is not linear in grad_output."""
+    function = near.sample.subject.function_class
+    if finding.code != OF_GRAD_OUTPUT or function is None or not iterates(own_backward(function)):
+        return None
+    return invented(finding, ["that backward's iteration converges at such values"], declare(SOME_RANGE))
+
+
 def _any_iterations(near: Neighbours, finding: Finding) -> Finding | None:
     """At undeclared values forward need not converge, whether or not backward repeats a step, too."""
     repeats = finding.code in OF_A_SLOPE and near.once(_forward_iterates)
@@ -395,6 +404,7 @@ def _equal_inputs(_: Neighbours, finding: Finding) -> Finding | None:
 
 AT_DECLARED: tuple[Reason, ...] = (
     linear_elsewhere,
+    _backward_iterates,
     _no_derivative_meant,
     _meant,
     outside_domain,

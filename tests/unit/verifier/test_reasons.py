@@ -130,3 +130,30 @@ def test_what_excuses_a_gradient_excuses_its_derivative():
     assert excused is not None and excused.severity is Severity.WARNING
     assert "the second derivative is wrong" in excused.message and CONVERGES in excused.message
     assert excuses.of_first_order(near, replace(first, code="GV401")) is None
+
+
+class Descended(Function):
+    """The root of a number, and backward, too, by steps that stop at a tolerance of their own."""
+
+    @staticmethod
+    def forward(ctx, a):
+        y = a.abs().sqrt()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        found = torch.zeros_like(g)
+        while bool(((g - 2 * y * found).abs() > 1e-3).any()):
+            found = found + 0.1 * (g - 2 * y * found)
+        return found
+
+
+def test_a_backward_that_repeats_a_step_is_doubted_where_it_is_not_linear():
+    sample, first = mismatch(Descended, [0.3, 1.2, 1.9])
+    found = [r(Neighbours(sample), replace(first, code="GV106")) for r in AT_DECLARED]
+    messages = [one.message for one in found if one is not None]
+    assert "that backward's iteration converges at such values" in messages[0]
+    sample, first = mismatch(Picard, [0.3, 1.2], [0.4, 0.1])
+    assert all(r(Neighbours(sample), replace(first, code="GV106")) is None for r in AT_DECLARED)
