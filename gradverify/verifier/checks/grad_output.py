@@ -75,10 +75,19 @@ def _agrees(mixture: Mixture, true: Tensor, cotangent: Tensor) -> bool:
     return bool((distance(mixture.gradient, cotangent @ true) <= allowed).all()) and bool(terms.any())
 
 
+ENTRIES_OF_A_CLAMP = 2
+"""Entries of a gradient that must agree in the bound of one."""
+
+
 def _clamp(mixtures: Sequence[Mixture], true: Tensor) -> float | None:
-    """The c of a clamp to ±c: the largest grad_output shows it, the others must agree."""
+    """The c of a clamp to ±c: the largest grad_output shows it, the others must agree.
+
+    In one entry of a gradient there is such a number for anything.
+    """
     largest = max(mixtures, key=lambda m: m.cotangent.abs().min().item())
     signed = largest.cotangent.sign() @ true
+    if signed.count_nonzero() < ENTRIES_OF_A_CLAMP:
+        return None
     square = (signed @ signed).item()
     c = (largest.gradient @ signed).item() / square if square > 0 else 0.0
     if c <= 0 or not all(_agrees(m, true, m.cotangent.clamp(-c, c)) for m in mixtures):

@@ -194,7 +194,11 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
         reference=_reference(target, module, known, state),
         doubts=(
             *(d for a in written.arguments for d in _doubts(a, state, fixed)),
-            *(Doubt(n, f"the shape of `{n}`", optional=True, of_shape=True) for n in sorted(optional)),
+            *(
+                Doubt(n, f"the shape of `{n}`", optional=True, of_shape=True)
+                for n in sorted(optional)
+                if known.default(n) is None  # another one has its shape by what forward asks of it
+            ),
             *(Doubt(n, f"that `{n}` may be complex") for n in sorted(complexes)),
             *written.doubts(separated),
             *reshaped,

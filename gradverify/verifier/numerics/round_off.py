@@ -344,6 +344,7 @@ def without_own_rounding(sampler: Sampler, measured: NumericalJacobian, comparis
     if not doubtful.any():
         return comparison
     explained = doubtful & _by_forward(sampler.problem, measured, comparison)
+    explained |= _on_a_sawtooth(sampler, comparison, doubtful & ~explained)
     left = doubtful & ~explained
     rows = left.any(dim=1).nonzero().flatten().tolist()
     asked = torch.where(left, off, torch.inf)
@@ -365,6 +366,56 @@ def without_own_rounding(sampler: Sampler, measured: NumericalJacobian, comparis
         covered=comparison.covered & ~(comparison.wrong & open_still),
         not_judged=comparison.not_judged | not_judged,
     )
+
+
+FURTHER = (2.0**-8, 2.0**-11)
+"""Shares of an input's own size at which forward is asked whether it follows a slope that was measured nearer
+by. What rounds a difference of numbers like one to so many digits is smooth between two roundings."""
+
+MOST_COLUMNS = 8
+"""Inputs that are asked about, the worst first."""
+
+HALF = 0.5
+"""Share of the change that a slope tells by which forward's own change must be off to refute it."""
+
+
+def _on_a_sawtooth(sampler: Sampler, comparison: Comparison, left: Tensor) -> Tensor:
+    """Entries (bool, M × N) where forward, a little further, has the claimed slope and not the measured one.
+
+    Near zero (1 - cos(x)) / x² is a constant over x², and another constant beside: each piece has a slope
+    that all small steps agree about, and that is none of the function's.
+    """
+    found = torch.zeros_like(left)
+    worst = torch.where(left, comparison.difference, 0.0).amax(dim=0)
+    columns = left.any(dim=0).nonzero().flatten().tolist()
+    noise: Tensor | None = None
+    for column in sorted(columns, key=lambda j: -worst[j].item())[:MOST_COLUMNS]:
+        for share in FURTHER:
+            step = share * sampler.x[column]
+            ends = [sampler.x.clone(), sampler.x.clone()]
+            ends[0][column] += step
+            ends[1][column] -= step
+            above, below = map(sampler.value_at, ends)
+            width = ends[0][column] - ends[1][column]
+            by_measured, by_claim = (
+                slope[:, column] * width for slope in (comparison.numerical, comparison.analytical)
+            )
+            off = (above - below - by_measured).abs()
+            refuted = left[:, column] & (off > HALF * by_measured.abs())
+            if refuted.any():
+                noise = _noise(sampler) if noise is None else noise
+                follows = (above - below - by_claim).abs() <= noise
+                found[:, column] |= refuted & follows & (off > noise)
+    return found
+
+
+def _noise(sampler: Sampler) -> Tensor:
+    """How far rounding may move each output (M): by errors put into forward, else a rounding of one."""
+    spread = _spread_of(partial(_value, sampler.problem))
+    if spread is not None and spread.seen:
+        return spread.values
+    size = sampler.centre.abs().nan_to_num(0.0, 0.0, 0.0).max().clamp_min(1.0)
+    return torch.full_like(sampler.centre, FEW_DIGITS * EPSILON * size.item())
 
 
 def _row_round_off(problem: Problem, rows: Sequence[int], asked: Tensor) -> Tensor | float:

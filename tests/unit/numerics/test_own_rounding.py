@@ -316,3 +316,13 @@ def test_a_first_run_whose_errors_are_rounded_away_refutes_nothing():
 
     spread = round_off._spread_of(run, torch.tensor([1.5e-19], dtype=torch.float64))
     assert spread.values.item() > 1e-15
+
+
+@pytest.mark.parametrize("at", [-3.01e-6, 2.4e-6, 4.87e-6])
+@pytest.mark.parametrize(("claim", "wrong"), [(0.0, False), (1e9, True)])
+def test_the_slope_of_a_piece_between_two_roundings_refutes_nothing(maps, at, claim, wrong):
+    def series(x):
+        return (1 - torch.cos(x)) / (x * x)
+
+    comparison = comparison_of(maps, elementwise(series, lambda x: claim - x / 12), at, 0.3 * at)
+    assert comparison.wrong.any().item() is wrong
