@@ -372,7 +372,7 @@ FURTHER = (2.0**-8, 2.0**-11)
 """Shares of an input's own size at which forward is asked whether it follows a slope that was measured nearer
 by. What rounds a difference of numbers like one to so many digits is smooth between two roundings."""
 
-MOST_COLUMNS = 8
+MOST_COLUMNS = 4
 """Inputs that are asked about, the worst first."""
 
 HALF = 0.5
@@ -402,10 +402,11 @@ def _on_a_sawtooth(sampler: Sampler, comparison: Comparison, left: Tensor) -> Te
             )
             off = (above - below - by_measured).abs()
             refuted = left[:, column] & (off > HALF * by_measured.abs())
-            if refuted.any():
-                noise = _noise(sampler) if noise is None else noise
-                follows = (above - below - by_claim).abs() <= noise
-                found[:, column] |= refuted & follows & (off > noise)
+            if not refuted.any():
+                break
+            noise = _noise(sampler) if noise is None else noise
+            follows = (above - below - by_claim).abs() <= noise
+            found[:, column] |= refuted & follows & (off > noise)
     return found
 
 
