@@ -10,6 +10,7 @@ from gradverify.model import Case, Finding, Point, Settings, Severity, Target, T
 from gradverify.verifier import guard
 from gradverify.verifier.checks.neighbours import Excuses, Neighbours
 from gradverify.verifier.checks.subject import Sample, Subject
+from gradverify.verifier.doubt.domains import right_at_definite
 from gradverify.verifier.doubt.inferred_inputs import AT_DECLARED
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.problem import CallProblem, Layout
@@ -157,3 +158,31 @@ def test_a_backward_that_repeats_a_step_is_doubted_where_it_is_not_linear():
     assert "that backward's iteration converges at such values" in messages[0]
     sample, first = mismatch(Picard, [0.3, 1.2], [0.4, 0.1])
     assert all(r(Neighbours(sample), replace(first, code="GV106")) is None for r in AT_DECLARED)
+
+
+class SizesOfEigenvalues(Function):
+    """Their sum, which is the trace where all are positive, as its author has it."""
+
+    @staticmethod
+    def forward(ctx, a):
+        return torch.linalg.eigvals(a).abs().sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * torch.eye(2, dtype=torch.float64)
+
+
+class TwiceTheSizes(SizesOfEigenvalues):
+    """Wrong there, too."""
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * SizesOfEigenvalues.backward(ctx, g)
+
+
+@pytest.mark.parametrize(
+    ("function", "declared"), [(SizesOfEigenvalues, "`structure: spd` of `x0`"), (TwiceTheSizes, "")]
+)
+def test_what_is_right_at_definite_matrices_alone_is_doubted(function, declared):
+    sample, _ = mismatch(function, [[1.0, 2.0], [2.5, -1.0]])
+    assert right_at_definite(sample) == declared
