@@ -105,6 +105,8 @@ verifier.checks | CheckResult() | contract.contract contract.old_style reference
     reference.surrogate_gradient
 verifier.checks | CheckResult(capability="yes") | second_order.second_order
 verifier.checks | None | contract._undefined_grads no_value.without_value
+    contract._without_gradients_of_defaults
+verifier.checks | given[1] | reference.linear_at_least
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input
 verifier.checks | [] | contract.carried_parameters
