@@ -114,8 +114,8 @@ def judge_beyond(
     told = beyond.declared and beyond.constant != ALIGNED
     errors = _errors(sample, first, wanted, () if told else AT_DECLARED)
     if errors and beyond.constant == ALIGNED and all(f.severity is not Severity.ERROR for f in errors):
-        # Nothing speaks of this size, and what was guessed of the inputs may not allow it.
-        yield BeyondJudged("what differs there may come from what was guessed of the inputs")
+        yield from map(Found, errors)  # each says what was guessed
+        yield BeyondJudged()
         return
     if not errors and first.result.outcome is not Outcome.PASSED:
         slight = any(f.severity is Severity.ERROR for f in first.result.findings)

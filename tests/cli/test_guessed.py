@@ -34,6 +34,8 @@ FUNCTIONS = {
     "KeptNorm": "failed",
     "OneForTwo": "passed",
     "AsMany": "passed",
+    "Pooled": "passed",
+    "PooledApart": "inconclusive",
 }
 
 GUESSED = {

@@ -453,3 +453,28 @@ class AsMany(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return (2 * g * x, None)[: len(ctx.needs_input_grad)]
+
+
+class Pooled(Function):
+    """Windows that may overlap."""
+
+    @staticmethod
+    def forward(ctx, x, k, s):
+        y, at = torch.nn.functional.max_pool1d(x, k, s, return_indices=True)
+        ctx.save_for_backward(at)
+        ctx.shape = x.shape
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (at,) = ctx.saved_tensors
+        return g.new_zeros(ctx.shape).scatter_add_(-1, at, g), None, None
+
+
+class PooledApart(Pooled):
+    """Wrong where they do, which a longer input alone shows, and how they lie is a guess."""
+
+    @staticmethod
+    def backward(ctx, g):
+        (at,) = ctx.saved_tensors
+        return g.new_zeros(ctx.shape).scatter_(-1, at, g), None, None
