@@ -215,3 +215,27 @@ def test_what_calls_tell_is_in_the_spec(place):
     assert found["Scaled"]["status"] == "failed"
     assert {f.get("input") for f in found["Scaled"]["findings"] if f["code"] == "GV101"} == {"weight"}
     assert found["Euler"]["status"] == "passed"
+
+
+SIZED = {
+    "UpperTriangles": ("passed", "x: [n, d, d]"),
+    "UpperTrianglesUnscaled": ("failed", "x: [n, d, d]"),
+    "Diagonals": ("passed", "x: [n, d, d]"),
+    "Lattice": ("passed", "field: [n, n, n]"),
+    "Rotation": ("passed", "d: [4, 6]"),
+    "RotationUnsummed": ("failed", "d: [4, 6]"),
+    "Turned": ("passed", "d: [2, 8]"),
+    "Norms": ("passed", "d: [2, 8]"),
+}
+"""Verdicts, and what the drafted spec says of the sizes."""
+
+
+def test_sizes_are_what_forward_reshapes_to_and_has_cases_for(place):
+    here = place("inference")
+    targets = json.loads(here("check", "sizes.py", "--format", "json", **verdicts_only.VARIABLES).out)[
+        "targets"
+    ]
+    assert {t["name"]: t["status"] for t in targets} == {name: status for name, (status, _) in SIZED.items()}
+    drafted = re.split(r"\n  (?=\w+:\n)", here("init", "sizes.py", "--stdout").out)
+    entries = {entry.partition(":")[0]: entry for entry in drafted}
+    assert {name for name, (_, said) in SIZED.items() if said not in entries[name]} == set()
