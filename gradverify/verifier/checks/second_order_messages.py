@@ -224,7 +224,7 @@ def _calls(method: Callable[..., Any], cutting: _Cutting) -> Iterator[str]:
 
 
 def _cuts(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | ast.stmt]]:
-    """What cuts a graph, and the part of the source in which it does; of `x.detach().numpy()` the whole."""
+    """What cuts a graph, and the part of the source in which it does; of `x.detach().tolist()` the whole."""
     within: set[int] = set()
     for node in ast.walk(tree):
         match node:
