@@ -263,20 +263,3 @@ def test_values_are_moved_to_where_forward_has_some(place):
     assert {name for name, (_, said) in SPANS.items() if said not in entries[name]} == set()
     (here.folder / "spans.gradverify.yaml").write_text(drafted)
     assert verdicts(here, "spans.py") == expected
-
-
-ONE = {
-    "Swish": ("passed", "beta: []"),
-    "SwishUnsquared": ("failed", "beta: []"),
-    "Leaky": ("passed", "slope: [1]"),
-    "Tempered": ("passed", "temperature: []"),
-    "PerEntry": ("passed", "gain: [d]"),
-}
-"""Verdicts, and what the drafted spec says of the input whose gradient is a sum."""
-
-
-def test_an_input_whose_gradient_is_one_sum_has_one_entry(place):
-    here = place("inference")
-    assert verdicts(here, "one.py") == {name: status for name, (status, _) in ONE.items()}
-    entries = of_entries(here("init", "one.py", "--stdout").out)
-    assert {name for name, (_, said) in ONE.items() if said not in entries[name]} == set()

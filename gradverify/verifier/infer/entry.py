@@ -180,8 +180,6 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
     fixed = sweeping.fixed_sizes(state, sizes)
     separated = apart(caller, state, sizes)
     state = separated.state
-    one = [a.name for a in state.arguments if len(a.dims) == known.evidence.single.get(a.name)]
-    remarks += [(name, f"`{name}` has one entry in every case: its gradient is one sum") for name in one]
     nothing = list(none_in_every_case(known, state))
     remarks += [(name, said) for name, said, tensor in nothing if not tensor]
     left = list(unverified_values(known, state))

@@ -10,7 +10,7 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -30,7 +30,6 @@ from gradverify.source.returned import is_always_none
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.facts import Evidence, Facts
-from gradverify.verifier.infer.sums import DEEPEST, sums_over_everything, values_by_parameter
 from gradverify.verifier.infer.uses import Reader, name_behind
 
 FURTHEST = 120
@@ -75,7 +74,7 @@ def note_gradients(facts: Mapping[str, Facts], backward: Method) -> None:
     names = list(facts)
     for place in _asked(backward, len(names)):
         facts[names[place]].intended = True
-    paths = [values_by_parameter(path, len(names)) for path in returned(backward)]
+    paths = [_values(path.node.value, path.values, len(names)) for path in returned(backward)]
     known = [path for path in paths if path is not None]
     if not paths or len(known) < len(paths):
         return
@@ -88,6 +87,15 @@ def note_gradients(facts: Mapping[str, Facts], backward: Method) -> None:
         if given:
             facts[name].gradient = not all(_name(g) in nothing or is_always_none(g, backward) for g in given)
             facts[name].intended |= any(_name(g) in initialised for g in given)
+
+
+def _values(
+    node: ast.expr | None, values: Sequence[ast.expr] | None, count: int
+) -> Sequence[ast.expr] | None:
+    """What a path returns, by parameter; of one parameter it may be any expression."""
+    if values is None and count == 1 and node is not None:
+        return [node]
+    return None if any(isinstance(e, ast.Starred) for e in getattr(node, "elts", ())) else values
 
 
 def _asked(backward: Method, count: int) -> set[int]:
@@ -173,6 +181,9 @@ def _last(node: ast.expr) -> str:
 def _name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
+
+DEEPEST = 3
+"""Functions within functions that are read."""
 
 MOST_ENTERED = 30
 """Functions that are read for one target."""
@@ -307,7 +318,6 @@ def gather(
     helpers = Helpers(facts, str(getattr(forward, "__module__", None) or "").partition(".")[0])
     computing, filling, undoing = (Method.of(f) if f else None for f in (forward, setup_context, backward))
     saved, kept, called, likely = list[str](), dict[str, str](), dict[str, str](), dict[str, int]()
-    sums = dict[str, int]()
     if computing is not None:
         called, packing = _called(computing, names, extra_parameters)
         given, packed = _globals_of(forward), computing.variadic if packing else ""
@@ -321,16 +331,11 @@ def gather(
         reader.read(undoing.node)
         likely = _broadcast(undoing.node, reader.alias) | likely
         note_gradients(facts, undoing)
-        sums = sums_over_everything(list(facts), undoing)
-        likely = {
-            n: rank for n, rank in sums.items() if facts[n].rank is None and not facts[n].least_rank
-        } | likely
         _note_rank_of_outputs(likely, facts, undoing)
     _note_vectors(likely, facts)
     of_forward = [*(m.node for m in (computing, filling) if m is not None), *helpers.entered]
     of_backward = [undoing.node] if undoing is not None else []
-    whole = _whole(facts, of_forward, of_backward, called, likely)
-    return replace(whole, single={n: rank for n, rank in sums.items() if likely.get(n) == rank})
+    return _whole(facts, of_forward, of_backward, called, likely)
 
 
 def _called(computing: Method, names: Sequence[str], extra: int) -> tuple[dict[str, str], Sequence[str]]:

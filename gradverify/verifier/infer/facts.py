@@ -72,7 +72,5 @@ class Evidence:
     """Backward holds something within bounds, and forward does not."""
     roots: bool = False
     """Forward takes a root or a logarithm of eigenvalues, or of something else beside them."""
-    single: Mapping[str, int] = field(default_factory=dict)
-    """Parameters of one entry, with their dimensions: their gradient is one sum."""
     likely: Mapping[str, int] = field(default_factory=dict)
     """Dimensions of parameters as the author writes of them, where nothing enforces them."""

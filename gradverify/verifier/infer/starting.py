@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gradverify.verifier.infer import costs
@@ -58,7 +58,7 @@ def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evi
     for combination in filter(None, several):
         stated = [f.least_rank if f.rank is None else f.rank for f in facts]
         empty = State(parts=evidence.parts, joins=evidence.joins)
-        made = _Made(names, combination, least, stated, empty, [f.sizes for f in facts], evidence.single)
+        made = _Made(names, combination, least, stated, empty, [f.sizes for f in facts])
         if likely != ranks:
             written = (*made.states(likely), *made.vectors_apart(likely))
             yield from (replace(s, cost=s.cost + costs.AS_WRITTEN) for s in written)
@@ -126,8 +126,6 @@ class _Made:
     empty: State
     sizes: Sequence[Mapping[int, str]]
     """What the author calls the dimensions of each, as far as that is known."""
-    single: Mapping[str, int] = field(default_factory=dict)
-    """Those that have one entry, with their dimensions."""
 
     @property
     def tensors(self) -> list[int]:
@@ -219,7 +217,6 @@ class _Made:
                 label = how == "labels" and guess.kind in {Kind.INDEX, Kind.BOOL}
                 own = "distinct" if name in apart else how
                 state, dims, shared = _dims(state, rank - label, shared, own)
-                dims = (Dim(plus=1),) * rank if self.single.get(name) == rank else dims
                 argument = replace(argument, dims=dims, items=2 if guess.kind is Kind.LIST else 0)
                 if guess.structure:
                     state, argument = _ordered(state, argument, arguments)
