@@ -103,8 +103,18 @@ def _hint(function: Function, node: ast.Attribute, known: set[str]) -> str:
     }
     if node.attr in of_class:
         return f"ctx is no instance of the class: write {function.name}.{node.attr}."
+    if _is_set_by_instances(function, node.attr):
+        saving = function.saving[0].name
+        return f"__init__ sets it, of an instance, which ctx is none: pass it to {saving}, and set it there."
     near = difflib.get_close_matches(node.attr, sorted(known), 1, 0.6)
     return f"Did you mean `{near[0]}`?" if near else f"Set it in {function.saving[0].name}."
+
+
+def _is_set_by_instances(function: Function, attribute: str) -> bool:
+    """Whether the class's `__init__` sets an attribute."""
+    bodies = (n for n in function.node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+    stored = (n for body in bodies for n in ast.walk(body) if isinstance(n, ast.Attribute))
+    return any(n.attr == attribute and isinstance(n.ctx, ast.Store) for n in stored)
 
 
 def saved_count(function: Function) -> Iterator[Alarm]:

@@ -29,6 +29,7 @@ from gradverify.spec.ranks import GROUP
 from gradverify.spec.yaml_core import STR, CoreLoader
 
 _INTEGER = re.compile(r"-?\d+")
+_DECIMAL = re.compile(r"-?\d+\.\d+")
 
 
 def drafted_function(name: str, deduced: Deduced, known_codes: Collection[str]) -> SpecFunction:
@@ -134,7 +135,7 @@ def _tensor(tensor: DeducedTensor) -> object:
     if tensor.domain != "real":
         data["domain"] = tensor.domain
     if tensor.range:
-        data["range"] = [_dimension(bound) for bound in tensor.range]
+        data["range"] = [_bound(bound) for bound in tensor.range]
     if tensor.layout:
         data["layout"] = tensor.layout
     if tensor.structure:
@@ -148,6 +149,10 @@ def _tensor(tensor: DeducedTensor) -> object:
 
 def _lists(value: Nested) -> object:
     return [_lists(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _bound(expression: str) -> object:
+    return float(expression) if _DECIMAL.fullmatch(expression) else _dimension(expression)
 
 
 def _dimension(expression: str) -> object:

@@ -49,13 +49,13 @@ SLOW = extent(("CrossEntropyUnweighted", "Repeated", "Normalized", "Residual", "
 EXPECTED = {name: verdict for name, verdict in VERDICTS.items() if name not in SLOW}
 
 
-def checked(here):
-    ran = here("check", "functions.py", "--format", "json", **verdicts_only.VARIABLES)
+def checked(here, file="functions.py"):
+    ran = here("check", file, "--format", "json", **verdicts_only.VARIABLES)
     return {t["name"]: t for t in json.loads(ran.out)["targets"]}
 
 
-def verdicts(here):
-    return {name: target["status"] for name, target in checked(here).items()}
+def verdicts(here, file="functions.py"):
+    return {name: target["status"] for name, target in checked(here, file).items()}
 
 
 @pytest.fixture(scope="module")
@@ -215,3 +215,51 @@ def test_what_calls_tell_is_in_the_spec(place):
     assert found["Scaled"]["status"] == "failed"
     assert {f.get("input") for f in found["Scaled"]["findings"] if f["code"] == "GV101"} == {"weight"}
     assert found["Euler"]["status"] == "passed"
+
+
+SIZED = {
+    "UpperTriangles": ("passed", "x: [n, d, d]"),
+    "UpperTrianglesUnscaled": ("failed", "x: [n, d, d]"),
+    "Diagonals": ("passed", "x: [n, d, d]"),
+    "Lattice": ("passed", "field: [n, n, n]"),
+    "Rotation": ("passed", "d: [4, 6]"),
+    "RotationUnsummed": ("failed", "d: [4, 6]"),
+    "Turned": ("passed", "d: [2, 8]"),
+    "Norms": ("passed", "d: [2, 8]"),
+}
+"""Verdicts, and what the drafted spec says of the sizes."""
+
+
+def of_entries(drafted):
+    """What a spec says, by target."""
+    return {entry.partition(":")[0]: entry for entry in re.split(r"\n  (?=\w+:\n)", drafted)}
+
+
+def test_sizes_are_what_forward_reshapes_to_and_has_cases_for(place):
+    here = place("inference")
+    assert verdicts(here, "sizes.py") == {name: status for name, (status, _) in SIZED.items()}
+    entries = of_entries(here("init", "sizes.py", "--stdout").out)
+    assert {name for name, (_, said) in SIZED.items() if said not in entries[name]} == set()
+
+
+SPANS = {
+    "ArcCosh": ("passed", "range: [1.1, 4.0]"),
+    "ArcCoshUnrooted": ("failed", "range: [1.1, 4.0]"),
+    "LogOfMinus": ("passed", "domain: negative"),
+    "OtherSide": ("passed", "domain: unit"),
+    "OtherSideUnsigned": ("failed", "range: [1.1, 4.0]"),
+    "InBall": ("passed", "range: [-0.2, 0.2]"),
+    "InBallOfMean": ("failed", "range: [-0.2, 0.2]"),
+}
+"""Verdicts, and what the drafted spec says of the values."""
+
+
+def test_values_are_moved_to_where_forward_has_some(place):
+    here = place("inference")
+    expected = {name: status for name, (status, _) in SPANS.items()}
+    assert verdicts(here, "spans.py") == expected
+    drafted = here("init", "spans.py", "--stdout").out
+    entries = of_entries(drafted)
+    assert {name for name, (_, said) in SPANS.items() if said not in entries[name]} == set()
+    (here.folder / "spans.gradverify.yaml").write_text(drafted)
+    assert verdicts(here, "spans.py") == expected

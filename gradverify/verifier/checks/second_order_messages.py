@@ -224,10 +224,14 @@ def _calls(method: Callable[..., Any], cutting: _Cutting) -> Iterator[str]:
 
 
 def _cuts(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | ast.stmt]]:
-    """What cuts a graph, and the part of the source in which it does."""
+    """What cuts a graph, and the part of the source in which it does; of `x.detach().tolist()` the whole."""
+    within: set[int] = set()
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Attribute(attr=attr)) if attr in CALLS:
+            case _ if id(node) in within:
+                pass
+            case ast.Call(func=ast.Attribute(value=of, attr=attr)) if attr in CALLS:
+                within |= {id(n) for n in ast.walk(of)}
                 yield node, node
             case ast.Attribute(attr="data", ctx=ast.Load()):
                 yield node, node

@@ -28,6 +28,7 @@ from torch.autograd.function import BackwardCFunction
 
 from gradverify.model import Parameter, PassedOver, Target, TargetKind
 from gradverify.source import definition, definitions_behind, dotted, functions_of, parts_of, tree_of
+from gradverify.source import parameters_of as parameters_in_source
 from gradverify.verifier.collect.operators import (
     Operator,
     defaults_of_schema,
@@ -463,9 +464,42 @@ def _reason_to_pass_over(value: type[Function], module: ModuleType) -> str:
         return "an abstract base: it has no forward"
     has_backward = value.backward is not Function.backward or value.vjp is not Function.vjp
     heirs = [c.__name__ for c in value.__subclasses__() if c.__module__ == module.__name__]
-    if not has_backward and heirs:
-        return f"an abstract base of {', '.join(heirs)}: it has no backward"
-    return "" if has_backward else "it has no backward"
+    if not has_backward:
+        return (
+            f"an abstract base of {', '.join(heirs)}: it has no backward" if heirs else "it has no backward"
+        )
+    missing = next(_missing(value), "") if heirs else ""
+    return f"an abstract base of {', '.join(heirs)}: {missing}" if missing else ""
+
+
+def _missing(value: type[Function]) -> Iterator[str]:
+    """What a class leaves to its heirs: a method that only raises, an attribute that they have."""
+    for method in (value.forward, getattr(value, backward_name(value))):
+        body = definition(method)
+        if body is None:
+            continue
+        if _only_raises(body):
+            yield f"its {body.name} only raises NotImplementedError"
+        owner = next(iter(parameters_in_source(body)), "") if isinstance(method, MethodType) else ""
+        nodes = list(ast.walk(body))
+        read = [n.attr for n in nodes if isinstance(n, ast.Attribute) and getattr(n.value, "id", "") == owner]
+        asked_for = {n.value for n in nodes if isinstance(n, ast.Constant)}  # `hasattr(cls, "scale")`
+        yield from (f"it has no `{a}`" for a in read if a not in asked_for and _is_left_to_heirs(value, a))
+
+
+def _only_raises(body: ast.FunctionDef) -> bool:
+    statements = body.body[1:] if ast.get_docstring(body) is not None else body.body
+    match statements:
+        case [ast.Raise(exc=ast.Name(id=name) | ast.Call(func=ast.Name(id=name)))]:
+            return name == NotImplementedError.__name__
+        case _:
+            return False
+
+
+def _is_left_to_heirs(value: type[Function], attribute: str) -> bool:
+    """Whether those derived from a class define something, and it and its bases do not."""
+    heirs = any(attribute in vars(heir) for heir in value.__subclasses__())
+    return heirs and not any(attribute in vars(base) for base in value.__mro__)
 
 
 def _class_statements(value: type[Function]) -> set[str]:

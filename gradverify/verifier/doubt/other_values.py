@@ -47,6 +47,7 @@ from gradverify.verifier.doubt.domains import OF_GRAD_OUTPUT
 from gradverify.verifier.doubt.other_shapes import at_even_sizes, names_of_other_shapes
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.probes import random_signs
 
 
 def inventions_of(sample: Sample) -> tuple[Doubt, ...]:
@@ -163,7 +164,7 @@ def whatever_invented(
     if any(v.numel() > bounds.get(n, 0) for n, v in discrete.items() if _is_index(v)):
         return False  # no such integers are all different, as backward may want them
     counts = {n for n, v in discrete.items() if type(v) is int}
-    if not all(is_plain_count(sample.subject.function_class, name) for name in counts):
+    if counts and not _may_be_any(sample, counts):
         return False
     rows = list(_discrete(discrete, bounds, _numbers(sample)))
     runs = 0
@@ -182,6 +183,47 @@ def whatever_invented(
             return False
         runs += bool(row)
     return not discrete or runs >= (LEAST_COUNTS if counts else LEAST_RUN)
+
+
+IDLE = 1e-9
+"""Relative difference up to which outputs and gradients are those of another count: sums in another order."""
+
+
+def _may_be_any(sample: Sample, counts: Collection[str]) -> bool:
+    """Whether no value of some counts makes backward right where it is wrong at all that are tried.
+
+    None does of those that neither outputs nor gradients depend on, as on how many rows make a tile. What the
+    gradients alone depend on may be how far backward goes: the terms of a series. What the outputs depend on
+    must be no number of rounds.
+    """
+    here, moves, runs = _outcome(sample, sample.key), set[bool](), 0
+    for count in _numbers(sample) if here is not None else ():
+        moved = _at(sample, dict.fromkeys(counts, count))
+        there = _outcome(moved, sample.key) if moved is not None else None
+        if here is not None and there is not None:
+            moves |= {
+                of_outputs for of_outputs in (True, False) if _differ(here[of_outputs], there[of_outputs])
+            }
+            runs += 1
+    plain = all(is_plain_count(sample.subject.function_class, name) for name in counts)
+    return (True in moves and plain) or (not moves and runs >= LEAST_COUNTS)
+
+
+def _differ(here: Sequence[Tensor], there: Sequence[Tensor]) -> bool:
+    alike = [(a, b) for a, b in zip(here, there, strict=False) if a.shape == b.shape]
+    same = all(torch.allclose(a, b, rtol=IDLE, atol=IDLE, equal_nan=True) for a, b in alike)
+    return not same or len(alike) < max(len(here), len(there))
+
+
+def _outcome(sample: Sample, seed: int) -> tuple[Sequence[Tensor], Sequence[Tensor]] | None:
+    """The gradients for grad_outputs of random signs, and the outputs; None where either raises."""
+    problem, outputs = sample.problem, sample.problem.outputs
+    ran = problem.evaluate(problem.primals)
+    pulled = problem.pull_back(problem.primals, outputs.unflatten(random_signs(outputs.size, seed)))
+    if isinstance(ran, Raised) or isinstance(pulled, Raised):
+        return None
+    gradients = zip(pulled.value, problem.primals, strict=True)
+    return [torch.zeros_like(x) if g is None else g for g, x in gradients], ran.value
 
 
 def at_other_numbers(sample: Sample, names: Iterable[str]) -> Iterator[Sample]:

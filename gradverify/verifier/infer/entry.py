@@ -82,7 +82,7 @@ def _misplaced(known: Known, constant: State, ran: Ran) -> bool:
 def _moves(known: Known, state: State, ran: Ran, place: int) -> bool:
     """Whether the output changes with one argument alone, which other values of it tell."""
     argument = state.arguments[place]
-    other = replace(argument, domain="unit" if argument.domain == "real" else "real")
+    other = replace(argument, domain="unit" if argument.domain == "real" else "real", span=None)
     return not ran.has_outputs_of(attempt(known.caller, state.with_argument(place, other)))
 
 
@@ -330,12 +330,18 @@ class _Written:
             shape,
             argument.dtype or plain,
             argument.domain,
-            ("0", argument.bound.written(self.names)) if argument.bound is not None else (),
+            self._range(argument),
             structure=argument.structure,
             value=argument.value,
             requires_grad=None if integers or argument.requires_grad else False,
             optional=argument.name in self.optional,
         )
+
+    def _range(self, argument: Argument) -> tuple[str, ...]:
+        """The two bounds of its entries; empty for none."""
+        if argument.bound is not None:
+            return "0", argument.bound.written(self.names)
+        return tuple(map(str, argument.span or ()))
 
 
 def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterator[Doubt]:

@@ -10,7 +10,7 @@ import itertools
 import linecache
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from gradverify.model import Frame, RaisedError
@@ -89,6 +89,9 @@ def _computed_of(frame: Frame, words: set[str]) -> set[str]:
     return found
 
 
+_UNBOUND = re.compile(r"local variable '(\w+)'")
+"""A name that no case has bound."""
+
 DEEPEST = 4
 """Local names that are followed from one to the next."""
 
@@ -113,20 +116,37 @@ class _Rank:
 
 
 def demanded(state: State, error: RaisedError) -> Iterator[State]:
-    """States that keep the condition on whose failure the innermost user frame raised."""
-    function = function_around(error.frames[-1]) if error.frames and error.deliberate else None
-    if function is None:
+    """States that keep the condition on whose failure the innermost user frame raised.
+
+    Of a chain of cases, `if k == 4: ... elif k == 6: ... else: raise`, each in turn; the same where the raise
+    follows cases that return, and where a name that is read was bound in the cases alone.
+    """
+    function = function_around(error.frames[-1]) if error.frames else None
+    unbound = _UNBOUND.search(error.message) if error.type == "UnboundLocalError" else None
+    if function is None or not (error.deliberate or unbound):
         return
     own = [a.name for a in state.arguments]  # helpers often name things as forward does
     names = {**dict(zip(own, own, strict=True)), **names_in_forward(error.frames, own)}
     reading = _Condition(state, names, _assignments(function))
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assert) and holds(node, error.frames[-1].line):
+    line = error.frames[-1].line
+    cases = list(_cases(function, line, unbound[1] if unbound is not None else ""))
+    for test in cases:
+        yield from replace(reading, alone=len(cases) == 1).kept(test, holding=True)
+    for node in ast.walk(function) if unbound is None else ():
+        if isinstance(node, ast.Assert) and holds(node, line):
             yield from reading.kept(node.test, holding=True)
-        elif isinstance(node, ast.If) and any(
-            isinstance(s, ast.Raise) and holds(s, error.frames[-1].line) for s in node.body
-        ):
+        elif isinstance(node, ast.If) and any(isinstance(s, ast.Raise) and holds(s, line) for s in node.body):
             yield from reading.kept(node.test, holding=False)
+
+
+def _cases(function: ast.FunctionDef, line: int, unbound: str) -> Iterator[ast.expr]:
+    """The tests of which one has to hold, so that a line is not come to, or a name is bound there."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.If):
+            returns = isinstance(node.body[-1], ast.Return) and (node.end_lineno or line) < line
+            goes_round = returns or any(holds(s, line) for s in node.orelse)
+            if unbound in names_bound(node.body) if unbound else goes_round:
+                yield node.test
 
 
 def _assignments(function: ast.FunctionDef) -> Mapping[str, ast.expr]:
@@ -166,6 +186,8 @@ class _Condition:
     names: Mapping[str, str]
     """Parameters of the target by the names that they have there."""
     bound: Mapping[str, ast.expr]
+    alone: bool = True
+    """No other condition would do as well: a size is the number that it asks for, and no other."""
 
     def kept(self, test: ast.expr, *, holding: bool) -> Iterator[State]:
         """States in which a test comes out so."""
@@ -179,7 +201,7 @@ class _Condition:
                     changed = next(reading.kept(value, holding=holding), None)
                     if changed is not None:
                         yield changed
-                        reading = _Condition(changed, self.names, self.bound) if every else self
+                        reading = replace(self, state=changed) if every else self
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 if isinstance(op, ast.Eq if holding else ast.NotEq):
                     yield from self._equal(left, right)
@@ -279,4 +301,10 @@ class _Condition:
 
     def _resized(self, size: _Size, new: Dim) -> State | None:
         dim = self._dim(size)
-        return self.state.substituted(dim.symbol, new) if dim is not None and dim.is_plain else None
+        if dim is None or not dim.is_plain:
+            return None
+        if not self.alone and new.symbol < 0:
+            values = self.state.values  # what has the size already gets this one's: they stay different
+            other = {s: values[dim.symbol] for s, size in values.items() if size == new.plus}
+            return self.state.at({**other, dim.symbol: new.plus})
+        return self.state.substituted(dim.symbol, new)

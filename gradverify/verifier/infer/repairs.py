@@ -301,9 +301,9 @@ BROADCAST = Row(0.3, 0.02, lambda state, _, suspects: shapes.broadcast(state, su
 def repairs(state: State, error: RaisedError, further: Sequence[Row] = ()) -> Iterator[State]:
     """States to try next, each with its own cost; by `further` rows as well."""
     suspects, message = suspects_of(state, error), error.message
+    for number, changed in enumerate(demanded(state, error)):
+        yield changed.dearer(costs.DEMANDED + costs.NEXT_DEMANDED * number)
     if error.deliberate:
-        for number, changed in enumerate(demanded(state, error)):
-            yield changed.dearer(costs.DEMANDED + costs.NEXT_DEMANDED * number)
         for number, changed in enumerate(_of_domain(state, error, suspects)):
             yield changed.dearer(costs.ASKED_DOMAIN + costs.NEXT_DOMAIN * number)
     for row in (*TABLE, *further):

@@ -157,8 +157,14 @@ KEPT_ATTEMPTS = 5
 LONGEST = 240
 """Characters of an exception that are quoted."""
 
-DOMAINS = ("positive", "unit")
+DOMAINS = ("positive", "unit", "negative")
 """Tried where forward gives NaN or infinity: logarithms and roots, then inverse sines and cross entropies."""
+
+BEYOND_ONE = (1.1, 4.0)
+"""Tried then: inverse hyperbolic cosines, and what is longer than something else, which lies in `unit`."""
+
+NEAR_ZERO = (-0.2, 0.2)
+"""Tried at last: points of a ball or of a simplex, whose rows of up to 25 entries have a norm below one."""
 
 
 @dataclass(frozen=True)
@@ -405,14 +411,30 @@ def _is_of_other_sizes(state: State, found: State) -> bool:
     return all(dim.value(sizes) == n for dim, n in dims)
 
 
+def _in_other_domains(state: State) -> Iterator[State]:
+    """The same with all free values in one domain after another, then with one tensor beyond all others."""
+    places = [k for k, a in enumerate(state.arguments) if a.is_float and not a.structure]
+
+    def moved(domain: str, span: tuple[float, float] | None, those: Sequence[int]) -> State:
+        changed = state
+        for place in those:
+            argument = replace(changed.arguments[place], domain=domain, span=span)
+            changed = changed.with_argument(place, argument)
+        return changed
+
+    yield from (moved(domain, None, places) for domain in DOMAINS)
+    yield from (moved("real", span, places) for span in (BEYOND_ONE, NEAR_ZERO))
+    for place in places if len(places) > 1 else ():
+        others = moved("unit", None, [k for k in places if k != place])
+        beyond = replace(others.arguments[place], domain="real", span=BEYOND_ONE)
+        yield others.with_argument(place, beyond)
+
+
 def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator[State]:
     """States beside one that forward accepts, and that does not go all the way."""
     if not ran.finite:
-        for number, domain in enumerate(DOMAINS):
-            free = (
-                replace(a, domain=domain) if a.is_float and not a.structure else a for a in state.arguments
-            )
-            yield replace(state, arguments=tuple(free)).dearer(costs.OTHER_DOMAIN * (1 + number))
+        for number, moved in enumerate(_in_other_domains(state)):
+            yield moved.dearer(costs.OTHER_DOMAIN + costs.NEXT_DOMAIN * number)
         # Symmetric matrices that are positive definite: roots and logarithms of eigenvalues.
         definite = (replace(a, structure=a.structure.replace("symmetric", "spd")) for a in state.arguments)
         yield replace(state, arguments=tuple(definite)).dearer(costs.OTHER_DOMAIN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -254,6 +255,10 @@ def by_reshape(state: State, message: str, suspects: Sequence[int]) -> Priced:
     sizes = {values[s] for s in state.symbols()}
     for found in _RESHAPED.finditer(message):
         parts = [int(n) for n in found[1].split(",")]
+        for number, place in enumerate(k for k in suspects if state.arguments[k].is_tensor):
+            for further, dims_of in enumerate(_factored(state, place, parts)):
+                cost = costs.MERGE + costs.NEXT_WAY * (number + further)
+                yield state.with_dims(place, dims_of), cost
         kept = {p for p in parts if p in sizes}
         tensors = (state.arguments[k] for k in suspects if state.arguments[k].is_tensor)
         plain = (d for a in tensors for d in a.dims if d.is_plain and d.value(values) not in kept)
@@ -264,6 +269,31 @@ def by_reshape(state: State, message: str, suspects: Sequence[int]) -> Priced:
                 yield state.substituted(dim.symbol, multiple), costs.DERIVE + costs.NEXT_WAY * number
         of_size = {values[s]: s for s in reversed(state.symbols())}
         yield from _into_product(state, [of_size[p] for p in parts if p in of_size], dims)
+
+
+def _factored(state: State, place: int, parts: Sequence[int]) -> Iterator[tuple[Dim, ...]]:
+    """After `x.reshape(n, d * d)`: dimensions for `x` whose products the parts are, in their order.
+
+    Each is one that `x` has, the part that is left over (-1) what of `x` is in no other one.
+    """
+    own = list(dict.fromkeys(d for d in state.arguments[place].dims if d.is_plain))
+    wanted = [p for p in parts if p != 1]
+    products = [[()] if p < 0 else list(_products(state, own, p)) for p in wanted]
+    for factors in itertools.product(*products):
+        used = [d for several in factors for d in several]
+        left = [d for d in own if d not in used][: max(1, len(state.arguments[place].dims) - len(used))]
+        whole = (left if p < 0 else several for p, several in zip(wanted, factors, strict=True))
+        dims = tuple(d for several in whole for d in several)
+        if len(used) > len(set(used)) and len(dims) <= LARGEST_RANK:
+            yield dims
+
+
+def _products(state: State, dims: Sequence[Dim], size: int) -> Iterator[tuple[Dim, ...]]:
+    """The dimensions, each as often as it takes, whose sizes have a product; the fewest first."""
+    for count in range(1, LARGEST_RANK + 1):
+        for several in itertools.combinations_with_replacement(dims, count):
+            if math.prod(d.value(state.values) for d in several) == size:
+                yield several
 
 
 def _into_product(state: State, symbols: Sequence[int], dims: Sequence[Dim]) -> Priced:

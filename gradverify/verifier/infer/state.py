@@ -133,6 +133,8 @@ class Argument:
     dtype: str = ""
     """Set where an error asked for another one."""
     domain: str = "real"
+    span: tuple[float, float] | None = None
+    """Between which numbers its entries lie, where a domain does not say it."""
     structure: str = ""
     value: Nested = None
     """Entries of a tensor that is passed as it is; None where they are drawn."""
@@ -160,7 +162,7 @@ class Argument:
     @property
     def is_real(self) -> bool:
         """Whether it holds real numbers of any sign and no structure."""
-        plain = self.is_float and not self.structure and self.domain == "real"
+        plain = self.is_float and not self.structure and self.domain == "real" and self.span is None
         return plain and not self.dtype.startswith("complex")
 
     def with_dims(self, dims: Iterable[Dim]) -> Argument:
@@ -267,7 +269,7 @@ class State:
         return tuple(
             (
                 a.guess.kind, a.guess.choices, a.guess.path, a.guess.init, self.shape(a), a.dtype, a.domain,
-                a.structure, a.items, a.requires_grad, a.value,
+                a.span, a.structure, a.items, a.requires_grad, a.value,
                 a.bound.value(self.values) if a.bound is not None else None,
             )
             for a in self.arguments

@@ -269,7 +269,7 @@ def tensor_input(argument: Argument, state: State, name: str = "") -> TensorInpu
         shape,
         dtype=argument.dtype or plain,
         domain=argument.domain,
-        range=None if bound is None or lengths else (0.0, float(below)),
+        range=argument.span if bound is None or lengths else (0.0, float(below)),
         value=lengths_of(below, *shape) if lengths else argument.value,
         structure="" if lengths else argument.structure,
         requires_grad=None if argument.requires_grad else False,

@@ -307,3 +307,20 @@ def test_a_tree_is_as_it_was_after_a_change():
     with Slot(tree, "body", 0, tree.body[0]).holding([ast.Pass(), ast.Pass()]):
         assert len(tree.body) == 2
     assert ast.dump(tree) == before
+
+
+class MeanForSum(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.softmax(1)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return y * (g - (g * y).mean(1, keepdim=True))
+
+
+def test_a_mean_in_place_of_a_sum_is_no_missing_term():
+    assert {f.cause for f in findings_on(MeanForSum, {"x": "bn"})} == {"operand"}

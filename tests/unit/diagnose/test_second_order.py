@@ -66,9 +66,22 @@ class Data(Function):
         return 3 * g * x * x.data
 
 
+class ThroughNumpy(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 3 * g * x * torch.from_numpy(x.detach().numpy())
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [
+        (ThroughNumpy, "`x.detach().numpy()` (test_second_order.py:"),
         (DetachedInBackward, "`y.detach()` (test_second_order.py:"),
         (UnderNoGrad, "`torch.no_grad()` (test_second_order.py:"),
         (DetachedInForward, "`x.detach()` (test_second_order.py:"),

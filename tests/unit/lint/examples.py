@@ -74,6 +74,7 @@ WRONG = {
         of(UNPACKED + "return g * w * ctx.scale, g * x"),
         of("x, w = ctx.saved_tensor\n" + RETURN),
         "\n    factor = 2\n" + of(UNPACKED + "return g * w * ctx.factor, g * x"),
+        "\n    def __init__(self):\n        self.n = 2\n" + of(UNPACKED + "return g * w * ctx.n, g * x"),
     ],
     "GV813": [
         started("return x * w") + BACKWARD,

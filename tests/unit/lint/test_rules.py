@@ -49,6 +49,14 @@ def test_the_page_shows_it(code):
     ast.parse(example)
 
 
+def test_what_instances_set_is_to_be_passed():
+    (found,) = lint_source(examples.module(examples.WRONG["GV812"][3]).encode(), "m.py", STATIC).findings
+    assert (
+        found.hint
+        == "__init__ sets it, of an instance, which ctx is none: pass it to forward, and set it there."
+    )
+
+
 def test_hints_are_sentences():
     for bodies in examples.WRONG.values():
         for body in bodies:

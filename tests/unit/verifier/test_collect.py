@@ -83,6 +83,72 @@ def test_own_functions_are_found_in_source_order_once(module):
     assert reasons["CheckpointFunction"].startswith("imported from torch")
 
 
+BASES = """
+    from torch.autograd import Function
+
+    class Template(Function):
+        @staticmethod
+        def forward(ctx, x):
+            "To be filled in."
+            raise NotImplementedError
+
+        @staticmethod
+        def backward(ctx, g):
+            return 3 * g
+
+    class Filled(Template):
+        @staticmethod
+        def forward(ctx, x):
+            return 3 * x
+
+    class Loss(Function):
+        @classmethod
+        def forward(cls, ctx, x):
+            return cls.link(x)
+
+        @classmethod
+        def backward(cls, ctx, g):
+            return g
+
+    class Shift(Loss):
+        @staticmethod
+        def link(x):
+            return x + 1
+
+    class Whole(Function):
+        @classmethod
+        def forward(cls, ctx, x):
+            return x * (cls.scale if hasattr(cls, "scale") else 1)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    class Scaled(Whole):
+        scale = 2
+
+    class Alone(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            raise NotImplementedError
+"""
+
+
+def test_a_base_that_leaves_something_to_its_heirs_is_no_target(tmp_path, restored):
+    file = tmp_path / "gv_bases.py"
+    file.write_text(textwrap.dedent(BASES))
+    targets, passed_over = discover(import_file(file).module, "shown.py")
+    assert [t.name for t in targets] == ["Filled", "Shift", "Whole", "Scaled", "Alone"]
+    assert {p.name: p.reason for p in passed_over} == {
+        "Template": "an abstract base of Filled: its forward only raises NotImplementedError",
+        "Loss": "an abstract base of Shift: it has no `link`",
+    }
+
+
 def test_parameters_leave_ctx_out(module):
     assert [p.name for p in parameters_of(module.New)] == ["x", "scale", "flag"]
     scale = parameters_of(module.New)[1]
