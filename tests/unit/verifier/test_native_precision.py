@@ -108,6 +108,13 @@ def test_rounding_intermediates_passes_unless_the_spec_says_that_nothing_is_roun
     assert codes(judged(softmax, "bfloat16", internals="float32")) == ["GV601"]
 
 
+def test_a_lost_gradient_is_held_against_the_derivative_of_forward_and_not_its_value():
+    """Of forward the value may be finite where its derivative is not: acosh(1 + t) is 0 for small t."""
+    lost = function_of(torch.square, lambda x, g: x * 65000 * (2 * g) / 65000)
+    (message,) = {f.message for f in judged(lost, "float16").findings if f.code == "GV602" and f.input == "x"}
+    assert "; what torch derives of forward itself in float16 is finite there" in message
+
+
 def test_nan_is_an_error_whatever_the_composite_gives():
     lost = function_of(torch.square, lambda x, g: x * 65000 * (2 * g) / 65000)
     assert set(codes(judged(lost, "float16"))) == {"GV602"}

@@ -170,7 +170,8 @@ def _lost(place: Place, judgement: Judgement) -> Finding:
     # Large values may not be valid: plain torch does no better, or it is not known.
     severity = Severity.ERROR if place.declared else Severity.WARNING if kept else Severity.NOTE
     is_finite = "is finite there" if kept else "is not finite there either"
-    said = "" if kept is None else f"{name} {place.arithmetic.said} {is_finite}"
+    theirs_is = name if judgement.value.output is not None else f"what torch derives of {name}"
+    said = "" if kept is None else f"{theirs_is} {place.arithmetic.said} {is_finite}"
     return judging.not_finite(place.where, judgement, severity, composite=said)
 
 
