@@ -57,6 +57,8 @@ class TensorInput:
     """How its gradient lies on them, where that is another way: `partial`, `partial(avg)`, `shard(0)`."""
     rank_shapes: tuple[tuple[int, ...], ...] = ()
     """The shape on each rank where they differ; `shape` is then that of all entries in a row."""
+    beside: tuple[float, ...] = ()
+    """Values of its range on either side of numbers that the source compares: one draw holds them."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,9 @@ SMALL_DECLARED = 100
 MOST_DECADES = 3
 """Wide draws of the decades of a declared range: of few entries each has room for few."""
 
+BESIDE_THRESHOLDS = SMALL_DECLARED + 1 + MOST_DECADES
+"""The wide draw of values beside the thresholds of the source, after those of the decades."""
+
 FEW_DECADES = 1e-2
 """Ratio of the smallest magnitude of a range to a typical one from which on typical draws miss decades."""
 
@@ -224,6 +229,8 @@ def _declared_points(drawn: list[TensorInput]) -> Iterator[tuple[Point, int]]:
         yield Point.WIDE, SMALL_DECLARED
     for number in range(max(map(draws_of_decades, ranged), default=0)):
         yield Point.WIDE, SMALL_DECLARED + 1 + number
+    if any(t.beside for t in ranged):
+        yield Point.WIDE, BESIDE_THRESHOLDS
     if any(t.ties for t in floating) or any(t.special for t in drawn):
         yield Point.SPECIAL, 0
 

@@ -40,7 +40,8 @@ from gradverify.session.modules import Module
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
 from gradverify.session.worker_ended import WorkerBrokenError, WorkerError
-from gradverify.source import communicates, functions_of, size_constants, tree_of
+from gradverify.source import communicates, functions_of, size_constants, thresholds, tree_of
+from gradverify.spec.beside import with_values_beside
 from gradverify.spec.beyond import BLOCK_OF_THREADS
 from gradverify.spec.draft import drafted_function, entry_to_fill_in, shown
 from gradverify.spec.function import SpecFunction
@@ -317,6 +318,8 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
     plan = replace(plan, left_out=(*plan.left_out, *_without(module)))
     if not plan.skip:
+        numbers = thresholds(module.source, target.attribute)
+        plan = replace(plan, cases=with_values_beside(plan.cases, numbers))
         plan = _limited(plan, case_filter, target, request)
         plan = _with_beyond(plan, module.spec.functions[key], module, target, case_filter, request)
     return Planned(module, target, plan, case_filter)

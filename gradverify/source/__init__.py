@@ -21,6 +21,7 @@ from gradverify.source.returned import returned
 from gradverify.source.scaling import scales_by_sizes
 from gradverify.source.siblings import is_sibling
 from gradverify.source.size_constants import size_constants
+from gradverify.source.thresholds import thresholds
 from gradverify.source.tree import (
     blocks,
     called_name,
@@ -74,6 +75,7 @@ __all__ = [
     "scales_by_sizes",
     "size_constants",
     "statements_behind",
+    "thresholds",
     "tree_of",
     "uses_complex",
 ]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from gradverify.model import Point, TensorInput
 from gradverify.model.case import (
+    BESIDE_THRESHOLDS,
     KEEP_AWAY,
     MODERATE,
     SMALL_DECLARED,
@@ -43,8 +44,14 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
     """The entries of a real floating tensor in row-major order."""
     count = math.prod(spec.shape)
     source = source_of(seed, spec.name, point, draw)
-    interval = interval_of(spec, point)
+    beside = (point, draw) == (Point.WIDE, BESIDE_THRESHOLDS)
+    interval = interval_of(spec, Point.TYPICAL if beside else point)
     values = _distinct(source, count, interval, kept_away_from(spec.avoid, interval))
+    if beside:
+        _plant(source, values, spec.beside)
+        return values
+    if point is Point.TYPICAL:
+        values = _of_both_signs(values, interval)
     if point is Point.TYPICAL and draw % 2:
         values = _other_sign(values, draw_values(spec, seed, point, draw - 1), interval)
     if point is Point.WIDE and spec.range is not None and draw >= SMALL_DECLARED:
@@ -218,6 +225,14 @@ def kept_away_from(avoid: Sequence[float], interval: tuple[float, float]) -> tup
 def is_symmetric(interval: tuple[float, float]) -> bool:
     """Whether an interval holds the mirror image of everything in it."""
     return math.isclose(interval[0], -interval[1])
+
+
+def _of_both_signs(values: list[float], interval: tuple[float, float]) -> list[float]:
+    """Turn the smallest of several values of one sign: where one draw alone is asked, branches hang on it."""
+    if len(values) < 2 or not is_symmetric(interval) or min(values) < 0 < max(values):
+        return values
+    turned = min(values, key=abs)
+    return [-v if v == turned else v for v in values]
 
 
 def _other_sign(values: list[float], before: list[float], interval: tuple[float, float]) -> list[float]:

@@ -108,6 +108,10 @@ sixth-order formula on functions of order one."""
 LARGE_STEP = 2.0**-5
 """A step for rows that noise limits, in the same units."""
 
+CONSTANT_AS_FAR = 2.0**-3
+"""How far a row is constant on one side of x that has no derivative but zero, in the same units: what
+rounds to 8 bits inside has moved by then."""
+
 KINK_STEPS = (2.0**-17, 2.0**-23)
 """Small steps, which step over fewer kinks; one-sided slopes at both tell a kink from curvature."""
 
@@ -173,6 +177,7 @@ def refine(
     nearer = _own_scale(sampler, columns)
     candidates = [large, first, coarse, fine, *(nearer[:1] if nearer else ())]
     flat = _flat(candidates, finest=fine)
+    flat |= _constant_on_one_side(sampler, columns, first, large)
     errors = []
     for samples in candidates:
         error = measured_error(samples, noise, x, sampler.own)
@@ -220,6 +225,19 @@ def _flat(candidates: list[Samples], *, finest: Samples) -> Tensor:
     flat = torch.stack([c.flat for c in candidates])
     telling = torch.stack([c.flat for c in candidates if c is not finest])
     return (flat | outside).all(dim=0) & telling.any(dim=0)
+
+
+def _constant_on_one_side(sampler: Sampler, columns: list[int], first: Samples, large: Samples) -> Tensor:
+    """Rows that a usual step does not move, and that one side of x leaves as they are much further off.
+
+    Beside a clamp the larger step leads over its kink. A staircase moves on both sides. Up to six
+    evaluations for each column, where a row may be such a one.
+    """
+    sides = [first.flat & ~large.flat & (slope == 0) for slope in (large.left, large.right)]
+    if not (sides[0] | sides[1]).any():
+        return torch.zeros_like(first.flat)
+    far = sampler.sample(columns, CONSTANT_AS_FAR * sampler.scales[columns])
+    return (sides[0] & (far.left == 0)) | (sides[1] & (far.right == 0))
 
 
 def measured_error(samples: Samples, floor: Tensor, x: Tensor, own: Tensor) -> Tensor:

@@ -121,3 +121,12 @@ def test_integers_to_avoid_are_never_drawn(seed, count, draw):
 def test_the_largest_range_is_drawn_from():
     wanted = spec((3,), dtype="int64", range=(-(2**63), 2**63), avoid=(0,))
     assert all(-(2**63) <= v < 2**63 for v in draw_integers(wanted, 0, Point.TYPICAL, 0))
+
+
+@given(seed=st.integers(0, 500), count=st.integers(2, 6), draw=st.integers(0, 3))
+def test_several_typical_values_have_both_signs_where_they_may(seed, count, draw):
+    """What is asked at one draw alone, as subsets of the inputs are, meets both branches of a sign."""
+    for spec in (TensorInput("x", (count,)), TensorInput("x", (count,), range=(-50.0, 50.0), avoid=(0.5,))):
+        values = draw_values(spec, seed, Point.TYPICAL, draw)
+        assert min(values) < 0 < max(values)
+        assert len({abs(v) for v in values}) == count or len(set(values)) == count

@@ -470,7 +470,9 @@ def not_finite(where: Where, judgement: Judgement, severity: Severity, *, compos
     places = count_of(int(judgement.lost.sum()), judgement.lost.numel())
     said = f"is not finite at {places}; the truth there is at most {largest}"
     said += f"; {composite}" if composite else ""
-    hint = "Subtract the maximum before exp, scale before squares are summed, or compute in more digits inside."
+    hint = (
+        "Subtract the maximum before exp, scale before squares are summed, or compute in more digits inside."
+    )
     return where.finding(judgement, said, hint, severity, "GV602")
 
 

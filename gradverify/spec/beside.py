@@ -1,0 +1,48 @@
+"""Values on either side of the numbers that a target's source compares, where declared ranges hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from gradverify.model import Case, TensorInput
+from gradverify.model.case import KEEP_AWAY, is_floating
+
+BESIDE = 1 / 64
+"""Relative distance from a threshold: beyond the steps of a numerical derivative, 3 times 2^-10."""
+
+LEAST = 1e-6
+"""Magnitude of a threshold from which on: smaller ones guard a division; no value drawn is smaller."""
+
+MOST_VALUES = 8
+"""Of one input: two beside each of four numbers."""
+
+
+def with_values_beside(cases: Sequence[Case], thresholds: Sequence[float]) -> tuple[Case, ...]:
+    """The cases; the first of each combination of options has such values."""
+    seen, made = set(), []
+    for case in cases:
+        first = not case.hook and case.options not in seen
+        seen.add(case.options)
+        inputs = (_with_values(i, thresholds) if isinstance(i, TensorInput) else i for i in case.inputs)
+        made.append(replace(case, inputs=tuple(inputs)) if first and thresholds else case)
+    return tuple(made)
+
+
+def _with_values(spec: TensorInput, thresholds: Sequence[float]) -> TensorInput:
+    given = spec.value is not None or spec.structure or spec.make or spec.distinct
+    if spec.range is None or given or not is_floating(spec):
+        return spec
+    return replace(spec, beside=tuple(dict.fromkeys(_values(spec, thresholds)))[:MOST_VALUES])
+
+
+def _values(spec: TensorInput, thresholds: Sequence[float]) -> Iterator[float]:
+    low, high = spec.range or (0.0, 0.0)
+    for number in thresholds:
+        # What is held against it may be a magnitude.
+        at = number if low < number < high else -number
+        for share in (1 - BESIDE, 1 + BESIDE):
+            value = float(f"{at * share:.4g}")
+            near = any(abs(value - point) < KEEP_AWAY * min(1.0, abs(point) or 1.0) for point in spec.avoid)
+            if low < value < high and abs(number) >= LEAST and not near:
+                yield value
