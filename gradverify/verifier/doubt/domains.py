@@ -53,6 +53,7 @@ from gradverify.verifier.checks.wording import (
     undeclared,
 )
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import CallProblem, Layout
@@ -313,7 +314,8 @@ def linear_at_definite(sample: Sample) -> str:
     )
     problem = replace(sample.problem, arguments=moved)
     u = random_signs(problem.outputs.size, sample.key)
-    gradient = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
+    with filled_memory():  # what is never written is no derivative, there or elsewhere
+        gradient = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
     if isinstance(gradient, Raised) or not sample.inputs.flatten(gradient.value).isfinite().all():
         return ""
     subject = replace(sample.subject, is_first_of_options=True)
