@@ -9,10 +9,11 @@ times it, which floating point does exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ from gradverify.verifier.checks.grad_output import LINEAR, MOST_ROUNDINGS, round
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
+from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.numerics.compare import SINGLE
@@ -64,8 +66,8 @@ THRESHOLD = (
 )
 
 OF_AN_ITERATION = (
-    "Backward repeats a step. If it stops at an absolute tolerance, gradients below that are lost: compare "
-    "with the norm of grad_output."
+    "Backward repeats a step, and takes fewer of them here. If it stops at an absolute tolerance, gradients "
+    "below that are lost: compare with the norm of grad_output."
 )
 
 
@@ -299,15 +301,41 @@ def _wrong_when_scaled(
         short = short_format(sample.problem) if inside is None else ""
         if short and getattr(torch, short).is_floating_point:
             return _wrong_when_scaled(sample, u, of_u, masks, of_rows, getattr(torch, short))
-        return _of_an_iteration(sample, wrong)
+        return _of_an_iteration(wrong) if _stops_earlier(sample, u, one.whole()) else wrong
     return None
 
 
-def _of_an_iteration(sample: Sample, wrong: Finding) -> Finding:
-    """A warning where backward repeats a step: it stops at a tolerance, and no threshold is in it."""
+class _Counting(Dispatched):  # type: ignore[no-untyped-call]
+    """Counts the operations of torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Run one operation as it is."""
+        self.count += 1
+        return func(*args, **given)
+
+
+def _stops_earlier(sample: Sample, u: Tensor, smaller: Tensor) -> bool:
+    """Whether a backward that repeats a step takes fewer of them for a grad_output that is smaller by far.
+
+    A clamp or a threshold takes as many operations for either.
+    """
     function = sample.subject.function_class
-    if function is None or not iterates(own_backward(function)):
-        return wrong
+    if function is None or smaller.abs().max() >= u.abs().max() or not iterates(own_backward(function)):
+        return False
+    counts = []
+    for given in (u, smaller):
+        with _Counting() as counting:
+            _gradient(sample, given)
+        counts.append(counting.count)
+    return bool(counts[1] < counts[0])
+
+
+def _of_an_iteration(wrong: Finding) -> Finding:
+    """A warning of what is lost at an absolute tolerance."""
     return replace(wrong, severity=Severity.WARNING, hint=OF_AN_ITERATION)
 
 

@@ -44,6 +44,8 @@ NOT_LINEAR = [
     "ShortenedSTE",
     "OnesSTE",
     "SingleClampedSTE",
+    "FaintInALoop",
+    "ClampedInALoop",
 ]
 
 NOT_TOLD = ["SingleStep", "SingleReversal", "SingleUnlike"]
