@@ -128,7 +128,7 @@ def _is_right_in_second_order(sample: Sample) -> bool:
 
 
 def are_right_with_inputs_frozen(samples: Sequence[Sample]) -> bool:
-    """Whether backward, as its class has it now, gives at all of them the same with some inputs frozen."""
+    """Whether no gradient changes when some inputs are frozen, by the backward that the class has now."""
     bases = [verified(sample) for sample in samples]
     return all(base is not None and not requires_grad_subsets(base).findings for base in bases)
 

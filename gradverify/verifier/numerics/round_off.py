@@ -306,9 +306,8 @@ HOPELESS = 64.0
 product's error is rarely that far below the largest of four."""
 
 LEAST_RUNS = 2
-"""Runs before a difference is given up: beside a number of the size of one, errors are rounded, to nothing in
-one of fifty runs, and what comes after may move the result by less. One that has not moved at all says
-nothing."""
+"""Runs with random errors before a difference counts as unexplained. In one of fifty runs the error that is
+put beside a number like one is itself rounded away, and the result hardly moves."""
 
 POINTS = 4
 """Points on either side of x, `ASIDE` apart, to which all inputs move together. What ties stays tied, zeros
