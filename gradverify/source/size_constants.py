@@ -12,11 +12,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from gradverify.model import POWER_OF_TWO, SizeConstant
 from gradverify.source.reachable import statements_behind
-from gradverify.source.tree import integer, last_name, rounds_of, tree_of
+from gradverify.source.tree import KEPT_TREES, integer, last_name, rounds_of, tree_of
 
 MOST_MODULES = 32
 """Other modules that are read for one target."""
@@ -73,6 +74,7 @@ def _joined(one: _Imported) -> str:
     return ".".join(filter(None, (one.module, one.name)))
 
 
+@lru_cache(maxsize=KEPT_TREES)
 def _imports(source: str) -> dict[str, _Imported]:
     """What each imported name of a module stands for; those of star imports under a name that is none."""
     try:

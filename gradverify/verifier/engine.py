@@ -51,6 +51,11 @@ def run_every_node(outputs: Sequence[Tensor], cotangents: Sequence[Tensor], *, k
 def _fit(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor]) -> bool:
     return (
         ENGINE is not None
-        and all(o.shape == c.shape and o.dtype is c.dtype for o, c in zip(outputs, cotangents, strict=True))
+        and all(map(_fits, outputs, cotangents))
         and not has_torch_function((*outputs, *leaves))
     )
+
+
+def _fits(output: Tensor, cotangent: Tensor) -> bool:
+    """Of another floating dtype it may be: the engine itself casts it."""
+    return output.shape == cotangent.shape and output.is_complex() == cotangent.is_complex()

@@ -30,7 +30,7 @@ from gradverify.verifier.collect.discover import applied_functions, is_old_style
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import exact_arithmetic
 from gradverify.verifier.guard import NotJudgedError, Raised, default_dtype
-from gradverify.verifier.numerics.problem import VjpProblem
+from gradverify.verifier.numerics.problem import VjpProblem, multi_index
 from gradverify.verifier.ranks.across import Difference
 from gradverify.verifier.ranks.world import OutOfStepError
 
@@ -76,7 +76,7 @@ def _where(difference: Difference) -> str:
         return f"{reported} on rank {difference.rank}".replace("torch.", "")
     apart = (one.double() - other.double() if not one.is_complex() else one - other).abs()
     at = int(torch.nan_to_num(apart, nan=torch.inf).reshape(-1).argmax())
-    place = indexed("", [int(k) for k in torch.unravel_index(torch.tensor(at), one.shape)])
+    place = indexed("", multi_index(at, one.shape))
     first, second = (_shown(t.reshape(-1)[at]) for t in (one, other))
     return f"{first} on rank 0, {second} on rank {difference.rank}{f', at {place}' if place else ''}"
 

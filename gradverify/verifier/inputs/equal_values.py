@@ -51,8 +51,9 @@ def _places(a: Sequence[int], b: Sequence[int], seed: int) -> list[tuple[int, in
     count = math.prod(shape)
     source = source_of(seed, "", "equal", EQUAL_INPUTS)
     drawn = torch.tensor(source.sample(range(count), min(count, MOST_EQUAL)))
-    where = torch.unravel_index(drawn, shape)
-    flat = (torch.arange(math.prod(s)).reshape(tuple(s)).expand(shape)[where].tolist() for s in (a, b))
+    flat = (
+        torch.arange(math.prod(s)).reshape(tuple(s)).expand(shape).reshape(-1)[drawn].tolist() for s in (a, b)
+    )
     return list(zip(*flat, strict=True))
 
 

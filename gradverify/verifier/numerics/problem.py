@@ -38,6 +38,15 @@ from gradverify.verifier.numerics.calling import (
 )
 
 
+def multi_index(place: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """Multi-index of the entry at a flat place. `torch.unravel_index` loads torch's compiler and sympy."""
+    index = []
+    for size in reversed(shape):
+        place, here = divmod(place, size)
+        index.append(here)
+    return tuple(reversed(index))
+
+
 @dataclass(frozen=True)
 class Block:
     """Where one tensor lies in the flat vector."""
@@ -63,14 +72,11 @@ class Block:
 
     def index(self, position: int) -> tuple[int, ...]:
         """Multi-index within the tensor of a position in the flat vector."""
-        rest = position - self.start
+        place = position - self.start
         if self.chosen is not None:
-            return self.chosen[rest]
-        index = []
-        for size in reversed(self.shape):
-            rest, here = divmod(rest, size)
-            index.append(here)
-        return (*reversed(index[1:]), Part(index[0])) if self.is_complex else tuple(reversed(index))
+            return self.chosen[place]
+        index = multi_index(place, self.shape)
+        return (*index[:-1], Part(index[-1])) if self.is_complex else index
 
 
 @dataclass(frozen=True)

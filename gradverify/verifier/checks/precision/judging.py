@@ -39,6 +39,7 @@ from gradverify.verifier.numerics.native_rounding import (
     least_noise,
     rounding_noise,
 )
+from gradverify.verifier.numerics.problem import multi_index
 
 FAR = 8.0
 """Times what no formula may lose from which an error is one without doubt."""
@@ -501,7 +502,7 @@ def _worst(judgement: Judgement) -> str:
     """`at worst 1.054 instead of 1.004 at [16,3]`."""
     error = (judgement.got - judgement.truth).abs()
     place = int(error.argmax())
-    index = _index(place, tuple(error.shape))
+    index = multi_index(place, error.shape)
     at = f" at [{','.join(map(str, index))}]" if index else ""
     values = [t.reshape(-1)[place].item() for t in (judgement.got, judgement.truth)]
     got, truth = map(number, values)
@@ -518,13 +519,9 @@ def _entries(judgement: Judgement) -> Entries:
     order = error.reshape(-1).argsort(descending=True, stable=True)[:WORST_ENTRIES].tolist()
     worst = []
     for place in order:
-        index = _index(place, tuple(error.shape))
+        index = multi_index(place, error.shape)
         output, source = (index, None) if judgement.value.output is not None else ((), index)
         bound = form.unit * abs(exact[place].item())
         worst.append(Entry(output, source, got[place].item(), exact[place].item(), bound))
     wrong_count = int((error > 2 * form.unit * judgement.truth.abs() + form.tiny).sum())
     return Entries(wrong_count, error.numel(), tuple(worst), compared_with="reference")
-
-
-def _index(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(int(i) for i in torch.unravel_index(torch.tensor(place), shape))
