@@ -121,6 +121,7 @@ verifier.doubt | "" | other_values.right_for_some
 verifier.checks | "" | deliberate.looks_deliberate
 verifier | iter(()) | extra_cases.judge_beyond
 verifier.diagnose | iter(()) | findings.causes_of
+verifier.checks | iter(()) | deliberate._of_a_step
 verifier.checks | frozenset() | grad_output.ignoring_grad_output
 verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_undeclared undeclared.at_unlisted
 verifier.checks | NoComposite("it is deleted") | composite.automatic_composite

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -194,6 +195,8 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> Iterator
         yield f"forward is a step in `{name}`, flat between"
     elif _is_staircase(sample, place, output):
         yield f"forward is a step in entries of `{name}`, up to a scale, and backward gives them a gradient"
+    else:
+        yield from _of_a_step(sample, place, output, value)
     hidden = any(d.of_values for d in sample.subject.doubts)  # labels all alike, say, leave nothing to depend
     if not hidden and not any(_moves(sample, place, k, v, (*FLAT, *JUMPS)) for k, v in enumerate(values)):
         yield f"no output depends on `{name}`, and backward gives it a gradient"
@@ -247,6 +250,61 @@ JUMP = 1e-3
 
 HALVINGS = 40
 """How often the distance is halved in which an output becomes another one."""
+
+
+MULTIPLES = (-16.0, -4.0, -1.0, 0.25, 0.5, 0.7, 0.9, 1.1, 1.4, 2.0, 4.0, 16.0)
+"""Multiples of an input between which a jump of an output is looked for."""
+
+
+def _of_a_step(sample: Sample, place: int, output: int, value: Tensor) -> Iterator[str]:
+    """That an output jumps in an input, and is a step in another one to which backward gives a gradient.
+
+    Backward is that of another forward then, which has no steps: what moves these, as the step size of a
+    quantiser does, has the slope of that forward, too.
+    """
+    names = sample.problem.input_names
+    stepping = (p for p in range(len(names)) if p != place and _is_given(sample, p, output))
+    if not _jumps_in(sample, place, output):
+        return
+    of_steps = (p for p in stepping if _is_step(sample, p, output, value) or _is_staircase(sample, p, output))
+    if (first := next(of_steps, None)) is not None:
+        given = f"forward is a step in `{names[first]}`, to which backward gives a gradient"
+        yield f"{given}, and jumps in `{names[place]}`"
+
+
+def _is_given(sample: Sample, place: int, output: int) -> bool:
+    """Whether backward gives an input a gradient of one output."""
+    alone = [c if k == output else None for k, c in enumerate(_cotangents(sample))]
+    gradient = _gradient(sample, place, alone)
+    return gradient is not None and bool((gradient != 0).any())
+
+
+def _jumps_in(sample: Sample, place: int, output: int) -> bool:
+    """Whether an output jumps somewhere where all of an input is multiplied by one number."""
+    primals = sample.problem.primals
+
+    def at(factor: float) -> Tensor | None:
+        moved = [factor * p if k == place else p for k, p in enumerate(primals)]
+        result = sample.problem.evaluate(moved)
+        return None if isinstance(result, Raised) else result.value[output]
+
+    return any(_jumps_between(at, *ends) for ends in pairwise(MULTIPLES))
+
+
+def _jumps_between(at: Callable[[float], Tensor | None], start: float, end: float) -> bool:
+    """Whether halving the distance, always on the side of the larger change, leaves one that stays."""
+    one, other = at(start), at(end)
+    for _ in range(HALVINGS):
+        middle = at((start + end) / 2)
+        if one is None or other is None or middle is None:
+            return False
+        if (middle - one).abs().max() >= (other - middle).abs().max():
+            end, other = (start + end) / 2, middle
+        else:
+            start, one = (start + end) / 2, middle
+    if one is None or other is None:
+        return False
+    return bool((other - one).abs().max() > JUMP * max(one.abs().max(), other.abs().max()))
 
 
 def _is_staircase(sample: Sample, place: int, output: int) -> bool:
@@ -343,9 +401,7 @@ def _is_spiking(sample: Sample, place: int, output: int, value: Tensor) -> bool:
         return False
     if not any(_moves(sample, p, output, value, JUMPS) for p in places):
         return False
-    alone = [c if k == output else None for k, c in enumerate(_cotangents(sample))]
-    gradient = _gradient(sample, place, alone)
-    return gradient is not None and bool((gradient != 0).any())
+    return _is_given(sample, place, output)
 
 
 def _backward_alone_reads(sample: Sample, place: int) -> str:

@@ -256,3 +256,51 @@ class SampledAtPoints(torch.autograd.Function):
             gx += along * sx * wy
             gy += along * sy * wx
         return grad_image.view(c, h, w), torch.stack((gx, gy), dim=1)
+
+
+class LearnedStep(torch.autograd.Function):
+    """Right by intent: a quantiser with a learned step size (LSQ, Esser et al. 2020)."""
+
+    @staticmethod
+    def forward(ctx, x, s):
+        ctx.save_for_backward(x, s)
+        return (x / s).round().clamp(-8, 7) * s
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, s = ctx.saved_tensors
+        q = x / s
+        inside = (q >= -8) & (q <= 7)
+        of_s = torch.where(inside, q.round() - q, q.clamp(-8, 7))
+        return grad * inside, (grad * of_s).sum().reshape(s.shape)
+
+
+class LearnedStepAndOffset(torch.autograd.Function):
+    """Right by intent: both ends of what is quantised are learned."""
+
+    @staticmethod
+    def forward(ctx, x, s, b):
+        q = (x - b) / s
+        ctx.save_for_backward(q)
+        return q.round().clamp(0, 15) * s + b
+
+    @staticmethod
+    def backward(ctx, grad):
+        (q,) = ctx.saved_tensors
+        inside = (q >= 0) & (q <= 15)
+        of_s = (grad * torch.where(inside, q.round() - q, q.clamp(0, 15))).sum()
+        return grad * inside, of_s, (grad * ~inside).sum()
+
+
+class WeightedFloor(torch.autograd.Function):
+    """Wrong: what weighs the steps moves none of them, and has a derivative."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x.floor() * w
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w = ctx.saved_tensors
+        return grad * w, 2 * grad * x.floor()
