@@ -30,7 +30,7 @@ class Restless(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
-        print(object(), tempfile.mkdtemp())
+        print(object(), tempfile.mktemp())
         return x * x
 
     @staticmethod
