@@ -12,5 +12,8 @@ from gradverify.events.requests import *
 CHANNEL_LOST = 79
 """What a worker exits with when it cannot reach the front any more: user code has closed its descriptors."""
 
+FOLDERS_OF_RANKS = "gradverify-{worker}-"
+"""How the names of folders begin in which a worker, by its process id, meets its ranks."""
+
 UNASKED = 0
 """The number of a worker's first message, before any request."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
+
+from gradverify.events import FOLDERS_OF_RANKS
 
 
 @dataclass
@@ -126,6 +130,8 @@ def kill_all(process: Process, dump_limit: float = 0.0) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(child, signal.SIGKILL)
     process.wait()
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDERS_OF_RANKS.format(worker=pid)}*"):
+        shutil.rmtree(folder, ignore_errors=True)  # it cannot any more
 
 
 def resident_mib(group: int) -> int:

@@ -50,10 +50,17 @@ def test_right_ones_pass_on_the_first_order_alone_unless_more_is_asked():
     assert found["SumOfTwo"]["checks"]["gradgradcheck"] == "passed"
 
 
-def test_no_rank_outlives_the_command():
+def test_no_rank_outlives_the_command(tmp_path):
+    """Nor anything that ranks have written."""
     mark = f"GRADVERIFY_TEST_{os.getpid()}"
     command = [sys.executable, "-m", "gradverify", "check", "wrong.py::EndsOneRank[world=2]"]
-    subprocess.run(command, cwd=ZOO, env={**os.environ, mark: "1"}, capture_output=True, check=False)
+    subprocess.run(
+        command,
+        cwd=ZOO,
+        env={**os.environ, mark: "1", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        check=False,
+    )
     environments = (p for p in Path("/proc").glob("[0-9]*/environ") if p.parent.name != str(os.getpid()))
     left = []
     for environment in environments:
@@ -62,6 +69,7 @@ def test_no_rank_outlives_the_command():
         except OSError:
             continue
     assert left == []
+    assert [*tmp_path.iterdir()] == []
 
 
 MODULE = """

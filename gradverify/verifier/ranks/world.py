@@ -18,6 +18,7 @@ from typing import NoReturn, Protocol
 
 import psutil
 
+from gradverify.events import FOLDERS_OF_RANKS
 from gradverify.model import RaisedError
 from gradverify.verifier.devices import shares_a_gpu
 from gradverify.verifier.guard import EndsTheTargetError, NotJudgedError
@@ -156,7 +157,7 @@ class World:
             self._folder = None
 
     def _start(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="gradverify-")
+        self._folder = tempfile.TemporaryDirectory(prefix=FOLDERS_OF_RANKS.format(worker=os.getpid()))
         address, self._store = (str(Path(self._folder.name) / name) for name in ("socket", "store"))
         setup = replace(self._setup, address=address, store=self._store)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
