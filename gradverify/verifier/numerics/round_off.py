@@ -167,23 +167,29 @@ def _spread_nearby(
 
 _EXACT = frozenset((
     "_coalesced", "_indices", "_sparse_coo_tensor_with_dims_and_tensors", "_to_copy", "_to_dense",
-    "_to_sparse", "_unsafe_view", "_values", "abs", "alias", "amax", "amin", "arange", "argmax",
-    "argmin", "as_strided", "as_strided_scatter", "bernoulli", "bitwise_and", "bitwise_not",
-    "bitwise_or", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone", "conj", "constant_pad_nd",
-    "copy", "copysign", "cummax", "cummin", "detach", "diag_embed", "diagonal_backward",
-    "diagonal_scatter", "embedding", "empty", "empty_like", "empty_strided", "expand", "eye", "fill",
-    "flip", "floor", "full", "full_like", "gather", "imag", "index", "index_fill", "index_select",
-    "lift_fresh", "masked_fill", "masked_scatter", "masked_select", "max", "max_pool2d_with_indices",
-    "max_pool2d_with_indices_backward", "maximum", "min", "minimum", "native_dropout", "neg",
-    "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "nonzero", "normal", "ones",
-    "ones_like", "permute", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "real",
-    "relu", "repeat", "roll", "round", "scalar_tensor", "scatter", "select_backward", "select_scatter",
-    "sgn", "sign", "slice_backward", "slice_scatter", "sort", "split", "stack", "threshold",
+    "_to_sparse", "_unsafe_view", "_values", "abs", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    "alias", "amax", "amin", "aminmax", "arange", "argmax", "argmin", "as_strided",
+    "as_strided_scatter", "bernoulli", "bitwise_and", "bitwise_not", "bitwise_or", "cat", "ceil",
+    "clamp", "clamp_max", "clamp_min", "clone", "conj", "constant_pad_nd", "copy", "copysign", "cummax",
+    "cummin", "detach", "diag_embed", "diagonal_backward", "diagonal_scatter", "embedding", "empty",
+    "empty_like", "empty_strided", "expand", "eye", "fill", "flip", "floor", "fmax", "fmin", "fmod",
+    "fractional_max_pool2d", "full", "full_like", "gather", "hardtanh", "hardtanh_backward",
+    "heaviside", "imag", "index", "index_fill", "index_select", "kthvalue", "lift_fresh", "masked_fill",
+    "masked_scatter", "masked_select", "max", "max_pool2d_with_indices",
+    "max_pool2d_with_indices_backward", "max_pool3d_with_indices", "maximum", "median", "min",
+    "minimum", "mode", "nan_to_num", "nanmedian", "native_dropout", "neg", "new_empty",
+    "new_empty_strided", "new_full", "new_ones", "new_zeros", "nonzero", "normal", "ones", "ones_like",
+    "permute", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "real", "relu",
+    "repeat", "roll", "round", "scalar_tensor", "scatter", "select_backward", "select_scatter", "sgn",
+    "sign", "slice_backward", "slice_scatter", "sort", "split", "stack", "take", "threshold",
     "threshold_backward", "topk", "tril", "triu", "trunc", "unbind", "unfold_backward",
     "value_selecting_reduction_backward", "view_as_complex", "view_as_real", "where", "zero", "zeros",
     "zeros_like",
 ))  # fmt: skip
 """Operations without arithmetic: what they return is exact in any precision."""
+
+_SELECTING = frozenset(("amax", "amin"))
+"""What a reduction by name does that returns one of the values that it is given."""
 
 _SUMS = frozenset((
     "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "_coalesce", "_fft_c2c", "_fft_c2r",
@@ -252,7 +258,7 @@ class RandomRounding(Dispatched):  # type: ignore[no-untyped-call]
                 return self._written_out[func](*args, **given)
         self.draws |= torch.Tag.nondeterministic_seeded in func.tags
         name = func.overloadpacket.__name__.rstrip("_")
-        if func.is_view or name in _EXACT:
+        if func.is_view or name in _EXACT or _selects(args):
             return func(*args, **given)
         self.foreign |= func.namespace not in {"aten", "prims"}
         written = func._schema.is_mutable  # noqa: SLF001 - torch has no public name for it
@@ -283,6 +289,11 @@ class RandomRounding(Dispatched):  # type: ignore[no-untyped-call]
 
     def _err_in_place(self, x: Tensor) -> Tensor:
         return x.copy_(self._erring(x))
+
+
+def _selects(args: tuple[Any, ...]) -> bool:
+    """Whether an operation is a reduction, named among its arguments, that returns one of its values."""
+    return any(type(one) is str and one in _SELECTING for one in args)
 
 
 def erring(x: Tensor, unit: float, generator: torch.Generator) -> Tensor:

@@ -24,6 +24,8 @@ RIGHT = (
     "LargerRealPart",
     "LargerModulus",
     "LargerOfRealAndComplex",
+    "SegmentMaximumShared",
+    "MedianOfRow",
 )
 
 RIGHT_IN_SINGLE = (
@@ -74,3 +76,6 @@ EXPECTED = {
     ("bare", "Larger", "without spec"): {"status": "passed"},
     ("bare", "LargerTwice", "without spec"): {"status": "inconclusive", "warnings": {"GV109"}},
 }
+EXPECTED["wrong", "SegmentMaximumTwice", "with spec"] = {
+    "status": "failed", "errors": {"GV101"}, "names": {"equal entries of `x`"},
+}  # fmt: skip

@@ -375,3 +375,34 @@ class LargerOfRealAndComplex(
     )
 ):
     """Of a complex input the real part."""
+
+
+class SegmentMaximumShared(Function):
+    """All that are equal share it, wherever an index brings them together."""
+
+    @staticmethod
+    def forward(ctx, x, index, count):
+        largest = x.new_full((count,), -torch.inf).scatter_reduce(0, index, x, "amax")
+        ctx.save_for_backward(x, index, largest)
+        return largest.nan_to_num(neginf=0.0)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, index, largest = ctx.saved_tensors
+        is_largest = (x == largest[index]).to(g)
+        return g[index] * is_largest / torch.zeros_like(g).index_add(0, index, is_largest)[index], None, None
+
+
+class MedianOfRow(Function):
+    """The gradient of a median goes to the entry that it is."""
+
+    @staticmethod
+    def forward(ctx, x):
+        value, index = x.median(-1)
+        ctx.save_for_backward(x, index)
+        return value
+
+    @staticmethod
+    def backward(ctx, g):
+        x, index = ctx.saved_tensors
+        return torch.zeros_like(x).scatter(-1, index[..., None], g[..., None])

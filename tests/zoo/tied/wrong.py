@@ -199,3 +199,18 @@ class LargerOfComplexAndRealLost(
     )
 ):
     """Neither gets any; the complex one is the second."""
+
+
+class SegmentMaximumTwice(Function):
+    """All that are equal get all of it, wherever an index brings them together."""
+
+    @staticmethod
+    def forward(ctx, x, index, count):
+        largest = x.new_full((count,), -torch.inf).scatter_reduce(0, index, x, "amax")
+        ctx.save_for_backward(x, index, largest)
+        return largest.nan_to_num(neginf=0.0)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, index, largest = ctx.saved_tensors
+        return g[index] * (x == largest[index]), None, None
