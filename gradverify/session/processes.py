@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-from gradverify.events import FOLDERS_OF_RANKS
-
 
 @dataclass
 class Channel:
@@ -130,8 +128,15 @@ def kill_all(process: Process, dump_limit: float = 0.0) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(child, signal.SIGKILL)
     process.wait()
+    _remove_what_it_cannot(pid)
+
+
+def _remove_what_it_cannot(pid: int) -> None:
+    """Remove the folders in which a worker that was killed has met its ranks."""
+    from gradverify.events import FOLDERS_OF_RANKS  # noqa: PLC0415 - once a worker ends
+
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDERS_OF_RANKS.format(worker=pid)}*"):
-        shutil.rmtree(folder, ignore_errors=True)  # it cannot any more
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def resident_mib(group: int) -> int:
