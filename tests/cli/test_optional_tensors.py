@@ -141,3 +141,36 @@ def test_what_forward_compares_with_none_is_tried_as_none(tmp_path):
     # What was guessed beside None is named where it may be why.
     assert targets["Shift2"]["status"] == "failed"
     assert {targets[name]["status"] for name in ("Masked2", "Scaled2")} <= {"failed", "inconclusive"}
+
+
+WEIGHED = """
+
+class Weighed{divisor}(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, logits, target, weight=None):
+        logp = torch.log_softmax(logits, dim=-1)
+        of_classes = weight if weight is not None else logits.new_ones(logits.shape[1])
+        of_rows = of_classes[target]
+        ctx.save_for_backward(logp, target, of_rows)
+        return -(of_rows * logp.gather(1, target[:, None])[:, 0]).sum() / of_rows.sum()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        logp, target, of_rows = ctx.saved_tensors
+        p = logp.exp()
+        p = p.scatter_add(1, target[:, None], -torch.ones_like(p[:, :1]))
+        divisor = of_rows.sum() if "{divisor}" == "Sum" else len(target)
+        return g * p * of_rows[:, None] / divisor, None, None
+"""
+
+
+def test_an_optional_tensor_without_a_gradient(tmp_path):
+    """Weights of classes, which no gradient is meant for: without them both are right."""
+    (tmp_path / "m.py").write_text(HEAD + "".join(WEIGHED.format(divisor=d) for d in ("Sum", "Count")))
+    ran = forked_command.run(["check", "m.py", "--format", "json"], tmp_path)
+    targets = {target["name"]: target for target in json.loads(ran.out)["targets"]}
+    assert {name: target["status"] for name, target in targets.items()} == {
+        "WeighedSum": "passed",
+        "WeighedCount": "inconclusive",
+    }

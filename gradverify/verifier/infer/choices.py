@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 from math import copysign, isnan
-from typing import Any
+from typing import Any, TypeGuard
 
 from gradverify.model import Nested, RaisedError
 from gradverify.verifier.infer import costs
@@ -37,17 +37,37 @@ def with_optional_tensors(known: Known, state: State) -> tuple[State, frozenset[
         if _runs_without(known, state, place):
             found.add(argument.name)
         for dims in _shapes(state) if _may_be_tensor(known, argument) else ():
-            trial = _given(state, place, dims)
+            trial = _given(state, place, Kind.FLOAT, dims)
             ran = attempt(known.caller, trial)
-            if (
-                isinstance(ran, Ran)
-                and ran.backward is None
-                and (ran.gradients or {}).get(argument.name) is not None
-            ):
+            if _ran_backward(ran) and (ran.gradients or {}).get(argument.name) is not None:
                 state = trial
                 found.add(argument.name)
                 break
     return state, frozenset(found)
+
+
+def with_optional_constants(known: Known, state: State) -> tuple[State, frozenset[str]]:
+    """The same with a tensor for what is None still, is compared with it, and has no gradient; their names.
+
+    As the weights of classes, or a mask: any shape counts that forward takes.
+    """
+    found = set()
+    for place, argument in enumerate(state.arguments):
+        facts = known.facts(argument.name)
+        is_constant = argument.guess.is_nothing and facts.gradient is not True and "none" in facts.kinds
+        for kind, dims in product((Kind.FLOAT, Kind.BOOL), _shapes(state)) if is_constant else ():
+            given = _given(state, place, kind, dims)
+            trial = given.with_argument(place, replace(given.arguments[place], requires_grad=False))
+            if _ran_backward(attempt(known.caller, trial)):
+                state = trial
+                found.add(argument.name)
+                break
+    return state, frozenset(found)
+
+
+def _ran_backward(ran: object) -> TypeGuard[Ran]:
+    """Whether forward and backward ran."""
+    return isinstance(ran, Ran) and ran.backward is None
 
 
 def none_in_every_case(known: Known, state: State) -> Iterator[tuple[str, str, bool]]:
@@ -60,9 +80,9 @@ def none_in_every_case(known: Known, state: State) -> Iterator[tuple[str, str, b
             yield argument.name, f"`{argument.name}` is None in every case{why}", tensor
 
 
-def _given(state: State, place: int, dims: tuple[Dim, ...]) -> State:
+def _given(state: State, place: int, kind: Kind, dims: tuple[Dim, ...]) -> State:
     argument = state.arguments[place]
-    guess = Guess(Kind.FLOAT, argument.guess.cost, found=False)
+    guess = Guess(kind, argument.guess.cost, found=False)
     return state.with_argument(place, Argument(argument.name, guess, dims))
 
 

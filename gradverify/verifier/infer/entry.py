@@ -31,6 +31,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.choices import (
     none_in_every_case,
     unverified_values,
+    with_optional_constants,
     with_optional_tensors,
     with_other_values,
     with_valid_choices,
@@ -174,6 +175,8 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
     state, ran = with_windows(caller, shrinking.shrunk(state), found.ran)
     state, optional = with_optional_tensors(known, state)
     state = with_other_values(known, state)
+    state, constants = with_optional_constants(known, state)
+    optional |= constants
     sweeping = Sweeping(caller, ran, shrinking.avoided)
     sizes = sweeping.second_sizes(state)
     state = with_valid_choices(caller, state, rows(sizes))
