@@ -26,7 +26,7 @@ from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.subject import Float64, Native, Subject, Surrogate, first_line
 from gradverify.verifier.collect.discover import defaults_of, uses_setup_context
 from gradverify.verifier.collect.forward_itself import plain_forward
-from gradverify.verifier.collect.module_target import BuiltModule, Writes, build_module
+from gradverify.verifier.collect.module_target import BuiltModule, ModuleState, Writes, build_module
 from gradverify.verifier.collect.operators import by_name_last, operator_of, with_keywords
 from gradverify.verifier.devices import others
 from gradverify.verifier.guard import Raised
@@ -55,6 +55,8 @@ class Live:
     """Where it runs on several ranks."""
     has_unreached: bool = False
     """Its module defines Functions that no name of it leads to."""
+    state: ModuleState = ModuleState.NEW
+    """Of an `nn.Module`: what has happened to it."""
 
 
 def build_subject(
@@ -184,22 +186,29 @@ def _built_module(
         partial(seeded, case.seed, live.value, *positional, **keywords),
         parameters=request.target.parameters,
         device=device,
-        first_arguments=partial(_first_arguments, live, case, request, device),
+        arguments=partial(_arguments, live, case, request, device),
+        state=live.state,
         held=held,
     )
 
 
-def _first_arguments(live: Live, case: Case, request: Verify, device: str) -> list[Any]:
-    """What forward is called with at the first draw of a case. Raises what building it raises."""
+def _arguments(live: Live, case: Case, request: Verify, device: str, draw: int) -> list[Any]:
+    """What forward is called with at a typical draw of a case. Raises what building it raises."""
     parameters = request.target.parameters
     if case.hook:
-        hooked = call_hook(live.named[case.hook], case, 0, device, parameters)
+        hooked = call_hook(live.named[case.hook], case, draw, device, parameters)
         if isinstance(hooked, Raised):
             raise ValueError(f"the hook raised {hooked.error.type}: {first_line(hooked.error.message)}")
         arguments = hooked.value
     else:
-        arguments = build_arguments(case, Point.TYPICAL, 0, device, live.named)
+        arguments = build_arguments(case, Point.TYPICAL, draw, device, live.named)
     return substitute(arguments, [a.value.detach().clone() for a in arguments if a.differentiable])
+
+
+def equal_buffers(request: Verify, live: Live, case: Case) -> tuple[str, ...]:
+    """Buffers that a module is built with equal entries in; none where it cannot be built."""
+    built = guard.call(_built_module, live, case, request, request.settings.device)
+    return () if isinstance(built, Raised) else built.value.equal_buffers
 
 
 def _rebuilt(

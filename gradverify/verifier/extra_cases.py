@@ -21,10 +21,8 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 from operator import lt
-from typing import Any
 
 import torch
-from torch import nn
 
 from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted, CaseStarted, Event, Found
 from gradverify.model import (
@@ -43,6 +41,7 @@ from gradverify.model import (
     TensorInput,
 )
 from gradverify.rules import Family, rule
+from gradverify.verifier.building import equal_buffers
 from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.early_return import never_at_its_end
 from gradverify.verifier.checks.first_order import backward_raised, measured_first_order
@@ -55,7 +54,8 @@ from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.swallowed import always_caught
 from gradverify.verifier.checks.undeclared import at_undeclared, at_unlisted
-from gradverify.verifier.checks.wording import invented
+from gradverify.verifier.checks.wording import invented, of_other_buffers
+from gradverify.verifier.collect.module_target import ModuleState
 from gradverify.verifier.doubt.inferred_inputs import AT_DECLARED, guarded, guarded_at_unlisted
 from gradverify.verifier.doubt.other_values import inventions_of
 from gradverify.verifier.guard import Raised
@@ -331,10 +331,7 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
     if asked.is_verified and asked.wants("GV101"):
         yield from _up_to_the_first_error(_beyond(asked, beyond) for beyond in plan.beyond)
         if asked.request.target.kind is TargetKind.MODULE:
-            # A module is built in training mode; in evaluation mode it may compute another function.
-            evaluated = replace(asked, live=replace(asked.live, value=_evaluating(asked.live.value)))
-            case = plan.cases[0]
-            yield from evaluated.ask(case, _evaluation_mode, named=f"{case.id} in evaluation mode")
+            yield from _other_states(asked, plan.cases[0])
     # Last, since what is open at a size of 1 leaves nothing more to be asked.
     for case in plan.degenerate if asked.request.inferred else ():
         if asked.is_verified:
@@ -460,15 +457,32 @@ def _overlapping_cases(asked: Verification) -> Iterator[Event]:
     yield state.verified(replace(samples[0].case, id=" with ".join(s.case.id for s in every)))
 
 
-def _evaluating(module_class: type[nn.Module]) -> type[nn.Module]:
-    """The class of the same modules, built in evaluation mode."""
+def _other_states(asked: Verification, case: Case) -> Iterator[Event]:
+    """A module as training leaves it, in evaluation mode, where it may compute another function.
 
-    def init(self: nn.Module, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - the author's own
-        module_class.__init__(self, *arguments, **named)
-        self.eval()
+    And with other values in buffers that are equal everywhere as it is built: a mask of ones hides what
+    backward does with it. Nobody says that a module ever holds them, so what is wrong there is inconclusive.
+    """
+    equal = equal_buffers(asked.request, asked.live, case)
+    states = [(ModuleState.TRAINED, _evaluation_mode)]
+    if equal:
+        states.append((ModuleState.OTHER_BUFFERS, partial(_other_buffers, equal)))
+    for state, judge in states:
+        there = replace(asked, live=replace(asked.live, state=state))
+        yield from there.ask(case, judge, named=f"{case.id} {state.value}")
 
-    made: type[nn.Module] = type(module_class.__name__, (module_class,), {"__init__": init})
-    return made
+
+def _other_buffers(names: Sequence[str], sample: Sample | NoSample, state: CaseState) -> Iterator[Finding]:
+    """The first order of a module with other values in its buffers; what forward refuses is not judged."""
+    if isinstance(sample, NoSample) or not _is_finite(sample):
+        return
+    found = at_undeclared(sample)
+    findings = tuple(
+        of_other_buffers(f, names) for f in found.result.findings if f.severity is Severity.ERROR
+    )
+    if found.judged or findings:
+        state.add(sample.family, CheckResult(findings, outcome_of(findings)))
+    yield from findings
 
 
 def _evaluation_mode(sample: Sample | NoSample, state: CaseState) -> Iterator[Finding]:

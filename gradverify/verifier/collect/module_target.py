@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
 from typing import Any
 
 import torch
@@ -73,6 +74,73 @@ MOST_OUTSTANDING = 8
 
 Build = Callable[[], nn.Module]
 
+Arguments = Callable[[int], Sequence[Any]]
+"""What forward is called with at each draw."""
+
+TRAINED = 3
+"""Calls in training mode before a module is put into evaluation mode."""
+
+
+class ModuleState(Enum):
+    """What has happened to a module before it is verified."""
+
+    NEW = "as it is built"
+    TRAINED = "in evaluation mode"
+    """After calls in training mode: what they leave in its buffers is what its users evaluate it with."""
+    OTHER_BUFFERS = "with other values in its buffers"
+    """In those that are built with equal entries: the ones of a mask, the zeros of a shift."""
+
+
+OTHER_LEAST = 0.5
+"""Least of the numbers in 1 that buffers get instead of equal ones: far from 0, where a divisor is not."""
+
+
+def _in_state(
+    model: nn.Module, state: ModuleState, parameters: Sequence[Parameter], arguments: Arguments
+) -> None:
+    if state is not ModuleState.NEW:
+        with torch.random.fork_rng(devices=[]):  # the same at each building
+            torch.manual_seed(0)
+            if state is ModuleState.TRAINED:
+                _evaluating(model, parameters, arguments)
+            else:
+                _with_other_buffers(model)
+
+
+def _evaluating(model: nn.Module, parameters: Sequence[Parameter], arguments: Arguments) -> None:
+    """Put a module into evaluation mode, after some training where its forward takes the arguments."""
+    kept = [(b, b.detach().clone()) for b in nn.Module.buffers(model)]
+    try:
+        with torch.no_grad():
+            for draw in range(TRAINED):
+                with_keywords(model, parameters, ())(*arguments(draw))
+    except Exception:  # noqa: BLE001 - what a call raises is told where it is verified
+        for buffer, value in kept:
+            buffer.data.copy_(value)
+    model.eval()
+
+
+def equal_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Buffers of equal entries that are numbers or truth values, by the name that the author gave them."""
+    return [
+        (name, buffer)
+        for name, buffer in nn.Module.named_buffers(model)
+        if (buffer.is_floating_point() or buffer.dtype == torch.bool)
+        and not is_lazy(buffer)
+        and buffer.numel() > 1
+        and bool((buffer == buffer.flatten()[0]).all())
+    ]
+
+
+def _with_other_buffers(model: nn.Module) -> None:
+    """Draw those whose entries are equal: positive numbers, as a variance is, or both truth values."""
+    for _, buffer in equal_buffers(model):
+        if buffer.dtype == torch.bool:
+            drawn = torch.arange(buffer.numel()) % 2 == 0
+        else:
+            drawn = OTHER_LEAST + torch.rand(buffer.numel(), dtype=torch.float64)
+        buffer.data.copy_(drawn.reshape(buffer.shape))
+
 
 @dataclass(frozen=True)
 class BuiltModule:
@@ -84,14 +152,17 @@ class BuiltModule:
     """Named as the module's author calls them: `self.weight`."""
     held: list[Writes]
     """What its first call wrote into its buffers; empty before that call."""
+    equal_buffers: tuple[str, ...] = ()
+    """Names of the buffers that are built with equal entries, in a module as it is built."""
 
 
 def build_module(
     make: Build,
     *,
     parameters: Sequence[Parameter] = (),
+    arguments: Arguments,
     device: str = "cpu",
-    first_arguments: Callable[[], Sequence[Any]] | None = None,
+    state: ModuleState = ModuleState.NEW,
     held: list[Writes] | None = None,
 ) -> BuiltModule:
     """Build the module in float64 and turn it into a function.
@@ -99,7 +170,7 @@ def build_module(
     `parameters` are those of its forward. Its own are drawn like inputs, frozen ones as constants. `make`
     gives the same module whenever it is called: what backward evaluates again must find the parameters of
     its own call, so each call has an instance for as long as its graph lives.
-    `first_arguments` gives what forward is called with, for lazy modules, which take their shapes from it;
+    Lazy modules take their shapes from the first of `arguments`, and `state` may ask for calls with them;
     `held` is what another building of the module wrote at its first call. Raises whatever building raises,
     and the first call of a lazy module.
     """
@@ -108,19 +179,21 @@ def build_module(
         model = make().to(device=device, dtype=torch.float64)
         # Asked of the class: an instance may have an attribute called `buffers`.
         tensors = (*nn.Module.parameters(model), *nn.Module.buffers(model))
-        if first_arguments is not None and any(map(is_lazy, tensors)):
+        if any(map(is_lazy, tensors)):
             with torch.no_grad():
-                with_keywords(model, parameters, ())(*first_arguments())
+                with_keywords(model, parameters, ())(*arguments(0))
+        _in_state(model, state, parameters, arguments)
         return model
 
     pool = _Pool(built)
     model = pool.first
     declared = [(name, tuple(p.shape), p.requires_grad) for name, p in nn.Module.named_parameters(model)]
     writes: list[Writes] = [] if held is None else held
+    equal = tuple(name for name, _ in equal_buffers(model))
 
-    def call(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
-        count = len(arguments) - len(declared)
-        given, values = arguments[:count], arguments[count:]
+    def call(*given_and_own: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
+        count = len(given_and_own) - len(declared)
+        given, values = given_and_own[:count], given_and_own[count:]
         if torch.compiler.is_compiling():
             named = {name: value for (name, *_), value in zip(declared, values, strict=True)}
             named |= {name: buffer.detach().clone() for name, buffer in nn.Module.named_buffers(model)}
@@ -135,7 +208,7 @@ def build_module(
         TensorInput(f"self.{name}", shape, requires_grad=None if requires_grad else False)
         for name, shape, requires_grad in declared
     )
-    return BuiltModule(call, trained, writes)
+    return BuiltModule(call, trained, writes, equal)
 
 
 def _called(

@@ -3,6 +3,7 @@
 RIGHT = [
     "Scale", "Plain", "Skips", "ByName", "Running", "Counts", "TakesModule", "Nested", "Frozen",
     "Named", "Normed", "Averages", "Counted", "Spectral", "Lazy",
+    "Standardized", "Standardize", "Pruned",
     "scaled", "by_another_name", "partly", "an_object", "total", "builtin", "torch.ops.aten.mul.Tensor",
 ]  # fmt: skip
 
@@ -17,8 +18,18 @@ EXPECTED |= {
         "ByName": "`self.w`",
         "Averages": "`self.w`",
         "Evaluating": "in evaluation mode the gradient with respect to `self.w`",
+        "Standardized": "`w`",
+        "Masked": "`w`",
+        "Standardize": "in evaluation mode the gradient with respect to `self.w`",
         "Lazy": "`w`",
     }.items()
+}
+EXPECTED |= {
+    ("wrong", "Pruned", "with spec"): {
+        "status": "inconclusive",
+        "warnings": {"GV109"},
+        "names": ["with other values in the buffer `self.mask`, the gradient with respect to `self.w`"],
+    }
 }
 EXPECTED |= {("wrong", "Silent", "with spec"): {"status": "unchecked", "warnings": {"GV001"}}}
 EXPECTED |= {

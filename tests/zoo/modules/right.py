@@ -165,6 +165,47 @@ class Normed(Weighted):
         return self.drop(Scale.apply(self.norm(x), self.w, 1.0))
 
 
+class Standardized(Function):
+    """Forward subtracts and divides by numbers that are no inputs."""
+
+    @staticmethod
+    def forward(ctx, x, w, mean, var):
+        r = torch.rsqrt(var + 1e-5)
+        ctx.save_for_backward(x, w, mean.clone(), r)
+        return (x - mean) * r * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w, mean, r = ctx.saved_tensors
+        return g * r * w, (g * (x - mean) * r).sum(0), None, None
+
+
+class Standardize(Weighted):
+    """Evaluation mode uses what training mode leaves in the buffers."""
+
+    def __init__(self, d):
+        super().__init__(d)
+        self.register_buffer("mean", torch.zeros(d))
+        self.register_buffer("var", torch.ones(d))
+
+    def forward(self, x):
+        if self.training:
+            self.mean.lerp_(x.detach().mean(0), 0.1)
+            self.var.lerp_(x.detach().var(0), 0.1)
+        return Standardized.apply(x, self.w, self.mean, self.var)
+
+
+class Pruned(Weighted):
+    """A mask of ones until somebody prunes."""
+
+    def __init__(self, d):
+        super().__init__(d)
+        self.register_buffer("mask", torch.ones(d, dtype=torch.bool))
+
+    def forward(self, x):
+        return Scale.apply(x, self.w * self.mask, 1.0)
+
+
 def scaled(x, w, *, factor=2.5):
     return Scale.apply(x, w, factor)
 

@@ -66,6 +66,62 @@ class Evaluating(Weighted):
         return x * self.w if self.training else Doubled.apply(x, self.w)
 
 
+class Standardized(Function):
+    """Right where the mean is 0."""
+
+    @staticmethod
+    def forward(ctx, x, w, mean, var):
+        r = torch.rsqrt(var + 1e-5)
+        ctx.save_for_backward(x, w, mean.clone(), r)
+        return (x - mean) * r * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w, _, r = ctx.saved_tensors
+        return g * r * w, (g * x * r).sum(0), None, None
+
+
+class Standardize(Weighted):
+    """Right in training mode; evaluation mode uses what training mode leaves in the buffers."""
+
+    def __init__(self, d):
+        super().__init__(d)
+        self.register_buffer("mean", torch.zeros(d))
+        self.register_buffer("var", torch.ones(d))
+
+    def forward(self, x):
+        if self.training:
+            self.mean.lerp_(x.detach().mean(0), 0.1)
+            self.var.lerp_(x.detach().var(0), 0.1)
+            return x * self.w
+        return Standardized.apply(x, self.w, self.mean, self.var)
+
+
+class Masked(Function):
+    """Right where the mask is true."""
+
+    @staticmethod
+    def forward(ctx, x, w, mask):
+        ctx.save_for_backward(x, w, mask)
+        return x * w * mask
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w, mask = ctx.saved_tensors
+        return g * w * mask, (g * x).sum(0), None
+
+
+class Pruned(Weighted):
+    """A mask of ones until somebody prunes."""
+
+    def __init__(self, d):
+        super().__init__(d)
+        self.register_buffer("mask", torch.ones(d, dtype=torch.bool))
+
+    def forward(self, x):
+        return Masked.apply(x, self.w, self.mask)
+
+
 class Silent(Weighted):
     """Returns no tensor: nothing is verified, which is not green."""
 
