@@ -1,9 +1,12 @@
 """What an effort leaves out of all that could be swept over a function, for the report to say.
 
-Combinations of three and more options that pairs leave out.
+What pairs leave out of options: other ones at the same sizes, and combinations of three and more.
 
 Options are where code branches. A pair of them occurs together in some case, three need not: `causal`, with a
 mask and without dropout, say. Each that no case has is judged once, at the sizes of the base case.
+
+So is each value of an option beside the base case: what is kept for a shape, and hangs on an option, is wrong
+where two calls differ in nothing else.
 """
 
 from __future__ import annotations
@@ -12,11 +15,11 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from gradverify.model import Case, Effort, Scalar
+from gradverify.model import Case, Effort
 from gradverify.spec.cases import bound_case
 from gradverify.spec.fields import COMPLEX, FLOATING
 from gradverify.spec.function import SpecFunction
-from gradverify.spec.inputs import InputSpec, tensors_of
+from gradverify.spec.inputs import GIVEN, InputSpec, tensors_of
 from gradverify.spec.messages import listed
 from gradverify.spec.schema import AnnotationEntry, ConcatEntry, ListEntry, TensorEntry
 from gradverify.spec.sizes import InfeasibleError
@@ -30,27 +33,33 @@ MOST_COMBINED = 16
 
 
 def combined(sweep: Sweep, cases: Sequence[Case]) -> tuple[Case, ...]:
-    """The combinations of options that no case has, at the sizes of the first one; without seeds."""
+    """Cases with other options at the sizes of the first one that no case has; without seeds."""
     if sweep.hook or sweep.rows != "pairwise" or not cases:
         return ()
-    factors = factors_of(sweep)
-    options = [f for f in factors if not f.is_size and len(f.levels) > 1]
-    if len(options) < FEWEST_OPTIONS:
-        return ()
+    factors, base = factors_of(sweep), cases[0]
     known = {case.options for case in cases}
-    return tuple(itertools.islice(_unknown(sweep, factors, cases[0], known), MOST_COMBINED))
+    several = sum(not f.is_size and len(f.levels) > 1 for f in factors) >= FEWEST_OPTIONS
+    found = {
+        case.id: case
+        for case in _bound(sweep, factors, base)
+        if _differing(case, base) == 1 or (several and case.options not in known)
+    }
+    new = (case for case in found.values() if all(case.id != one.id for one in cases))
+    return tuple(itertools.islice(new, MOST_COMBINED))
 
 
-def _unknown(
-    sweep: Sweep, factors: Sequence[Factor], base: Case, known: set[tuple[tuple[str, Scalar], ...]]
-) -> Iterator[Case]:
+def _bound(sweep: Sweep, factors: Sequence[Factor], base: Case) -> Iterator[Case]:
     for row in itertools.product(*_levels(factors, dict(base.sizes))):
         try:
-            case = bound_case(sweep, factors, row)
+            yield bound_case(sweep, factors, row)
         except InfeasibleError:
             continue
-        if case.options not in known:
-            yield case
+
+
+def _differing(case: Case, base: Case) -> int:
+    """In how many options two cases differ; one that is left out differs from each that is given."""
+    ours, theirs = dict(case.options), dict(base.options)
+    return sum(ours.get(name, GIVEN) != theirs.get(name, GIVEN) for name in ours.keys() | theirs.keys())
 
 
 def _levels(factors: Sequence[Factor], sizes: dict[str, int]) -> Iterator[Values]:

@@ -13,6 +13,7 @@ WRONG = {
     "CubedDistance": "GV108",
     "VectorPath": "GV601",
     "LogProbabilities": "GV101",
+    "KeptForAShape": "GV101",
 }
 
 RIGHT = (*WRONG, "ThinQR", "TransportPlan", "Torsion", "SkewTail")
@@ -20,4 +21,5 @@ RIGHT = (*WRONG, "ThinQR", "TransportPlan", "Torsion", "SkewTail")
 EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT} | {
     ("wrong", name, "with spec"): {"status": "failed", "errors": {code}} for name, code in WRONG.items()
 }
+EXPECTED["right", "KeptForAShape", "with spec"]["notes"] = {"GV816"}
 EXPECTED["right", "ReturnsHalf", "with spec"] = {"status": "passed", "or_else": {"inconclusive"}}

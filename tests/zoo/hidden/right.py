@@ -326,3 +326,24 @@ class SkewTail(Function):
         mills = torch.exp(-0.5 * a * a - torch.special.log_ndtr(a)) * 0.3989422804014327
         of_z = g * (z - skew * mills)
         return of_z * inverse, (-of_z * z).sum(0), (-g * mills * z).sum(0)
+
+
+_decays = {}
+"""Of each shape and rate, the weights of its steps."""
+
+
+class KeptForAShape(Function):
+    """The key has everything that what is kept depends on."""
+
+    @staticmethod
+    def forward(ctx, x, rate):
+        ctx.rate = rate
+        return x * torch.exp(-rate * torch.arange(len(x), dtype=x.dtype, device=x.device))
+
+    @staticmethod
+    def backward(ctx, g):
+        key = len(g), ctx.rate, g.dtype, g.device
+        if key not in _decays:
+            steps = torch.arange(len(g), dtype=g.dtype, device=g.device)
+            _decays[key] = torch.exp(-ctx.rate * steps)
+        return g * _decays[key], None

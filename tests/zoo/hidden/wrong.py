@@ -220,3 +220,24 @@ class LogProbabilities(Function):
         of_logits = of_logits.scatter_add(-1, index[:, None], g[:, None])
         of_logits = of_logits.to(hidden.dtype)
         return of_logits @ weight, of_logits.mT @ hidden, None
+
+
+_decays = {}
+"""Of each shape, the weights of its steps."""
+
+
+class KeptForAShape(Function):
+    """Of two rates at one length the second gets what was kept for the first."""
+
+    @staticmethod
+    def forward(ctx, x, rate):
+        ctx.rate = rate
+        return x * torch.exp(-rate * torch.arange(len(x), dtype=x.dtype, device=x.device))
+
+    @staticmethod
+    def backward(ctx, g):
+        key = len(g), g.dtype, g.device
+        if key not in _decays:
+            steps = torch.arange(len(g), dtype=g.dtype, device=g.device)
+            _decays[key] = torch.exp(-ctx.rate * steps)
+        return g * _decays[key], None
