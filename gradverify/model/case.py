@@ -185,7 +185,7 @@ EQUAL_INPUTS = 1 + len((ZEROS, ZERO_ROWS)) * max(ROUNDS.values())
 SMALL_DECLARED = 100
 """The wide draw of small magnitudes inside a declared range; the ones after it are of its decades in turn."""
 
-MOST_DECADES = 3
+MOST_DECADES = 4
 """Wide draws of the decades of a declared range: of few entries each has room for few."""
 
 BESIDE_THRESHOLDS = SMALL_DECLARED + 1 + MOST_DECADES
@@ -245,11 +245,16 @@ def holds_small_values(spec: TensorInput) -> bool:
 def draws_of_decades(spec: TensorInput) -> int:
     """How many further draws it takes until each decade of a declared range, on both sides, has an entry.
 
-    At the first one half of the entries are spread over them.
+    And until each stratum of large values has one, of shapes with few entries: an option may decide in which
+    part of a range a branch is, and that option may occur with that shape alone. At the first draw one half
+    of the entries are spread over them, as chance has it.
     """
     low, high = spec.range or (0.0, 0.0)
-    decades = sum(math.ceil(math.log10(end / MODERATE)) for end in (-low, high) if end > MODERATE)
-    return min(MOST_DECADES, math.ceil(decades / _count(spec))) if decades > _count(spec) // 2 else 0
+    ends = [end for end in (-low, high) if end > MODERATE]
+    decades, count = sum(math.ceil(math.log10(end / MODERATE)) for end in ends), _count(spec)
+    strata = FEWEST_STRATA * len(ends)
+    needed = max(decades if decades > count // 2 else 0, strata if count < 2 * strata else 0)
+    return min(MOST_DECADES, math.ceil(needed / count))
 
 
 def _undeclared_points(drawn: list[TensorInput], rounds: int) -> Iterator[tuple[Point, int]]:
