@@ -50,6 +50,8 @@ class Beyond:
     """Where a size is as large as another that every listed case has larger: cases at the constant in which
     none is. What is wrong must be so in one of them, for such an order may be a condition nobody wrote down.
     None where the case itself keeps the order."""
+    number: int = 0
+    """The constant itself; 0 of one that the source does not have."""
 
 
 @dataclass(frozen=True)

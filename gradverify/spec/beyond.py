@@ -121,6 +121,7 @@ def _at_each(
                     constant=str(constant),
                     is_reported=_is_reported(constant),
                     in_order=in_order,
+                    number=constant.value,
                 )
             )
     return PastConstants(tuple(found), tuple(untried))
@@ -227,7 +228,8 @@ def _past(
                 continue
             if _largest(case) <= LARGEST_INPUT:
                 past = replace(case, id=f"{name}={value}, past {constant}")
-                yield Beyond(past, str(constant), name, name in sweep.sizes, _is_reported(constant))
+                reported = _is_reported(constant)
+                yield Beyond(past, str(constant), name, name in sweep.sizes, reported, number=constant.value)
             elif _is_reported(constant):
                 yield f"{constant} ({name}={value}): its inputs would be too large"
             break

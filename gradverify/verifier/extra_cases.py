@@ -220,19 +220,28 @@ def _to_settle(beyond: Beyond, listed: Sequence[Mapping[str, int]]) -> str:
     names = " and ".join(f"`{name}`" for name in unlisted)
     such = f"such a value of {names}" if len(unlisted) == 1 else f"such values of {names}"
     of_each = {name: [one[name] for one in listed if name in one] for name in unlisted}
-    conditions = " or ".join(f"`{_condition(name, sizes[name], of_each[name])}`" for name in unlisted)
+    conditions = " or ".join(
+        f"`{_condition(name, sizes[name], of_each[name], beyond.number)}`" for name in unlisted
+    )
     return (
         f"If it is, list {such} in the spec's sizes, and this is a mistake; if not, forbid it with `where:`, "
         f"as in {conditions}."
     )
 
 
-def _condition(name: str, value: int, listed: Sequence[int]) -> str:
-    """The widest condition that every listed value of a size meets, and this one does not."""
+def _condition(name: str, value: int, listed: Sequence[int], constant: int) -> str:
+    """What every listed value of a size meets and this one does not, by the constant if that parts them.
+
+    A bound just below the value would leave others of its kind, as of two blocks where one is meant.
+    """
+    if constant and value % constant and not any(size % constant for size in listed):
+        return f"{name} % {constant} == 0"
+    if constant and not value % constant and all(size % constant for size in listed):
+        return f"{name} % {constant} != 0"
+    if all(size <= constant < value for size in listed):
+        return f"{name} <= {constant}"
     if all(size < value for size in listed):
         return f"{name} <= {value - 1}"
-    if all(size % value for size in listed):
-        return f"{name} % {value} != 0"
     return f"{name} >= {value + 1}" if all(size > value for size in listed) else f"{name} != {value}"
 
 

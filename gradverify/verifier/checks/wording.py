@@ -192,7 +192,8 @@ def if_guessed(finding: Finding, what: Iterable[str]) -> Finding | None:
 
 def undeclared(finding: Finding, why: str, declared: str) -> Finding:
     """The finding at values that a spec neither declares nor excludes; `declared` is what excludes them."""
-    said = f"at values that the spec does not declare, {finding.message}; but {why}, so they may not be valid"
+    where = "at values that the spec neither lists nor excludes"
+    said = f"{where}, {finding.message}; but {why}, so they may not be valid"
     return _inconclusive(finding, said, declare(declared))
 
 

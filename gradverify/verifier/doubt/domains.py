@@ -26,7 +26,7 @@ from gradverify.model import (
     Point,
     TensorInput,
 )
-from gradverify.model.case import is_floating, is_free
+from gradverify.model.case import is_floating
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.kept import judged_jacobians
 from gradverify.verifier.checks.neighbours import (
@@ -44,6 +44,7 @@ from gradverify.verifier.checks.neighbours import (
     one_like,
     with_values,
 )
+from gradverify.verifier.checks.samples import arguments_at
 from gradverify.verifier.checks.structured_grad_outputs import wrong_with_structure
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (
@@ -163,8 +164,10 @@ def _right_inside(sample: Sample, finding: Finding, block: _Block) -> Iterator[s
     if right.any():
         inside = primal.flatten()[right.to(primal.device)]
         least, most = inside.min().item(), inside.max().item()
-        if _is_right(sample, {name: _between(primal, least, most)}, name):
-            yield f"`range: [{least:.3g}, {most:.3g}]` of `{name}`"
+        written = f"{least:.3g}", f"{most:.3g}"
+        # One value alone is no range that anybody means.
+        if written[0] != written[1] and _is_right(sample, {name: _between(primal, least, most)}, name):
+            yield f"`range: [{', '.join(written)}]` of `{name}`"
     for declared, move in DOMAINS.items():
         if _is_right(sample, {name: move(primal)}, name):
             yield f"{declared} of `{name}`"
@@ -562,13 +565,22 @@ def constant_there(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _of_undeclared(sample: Sample, name: str | None) -> str:
-    """What declares the values of an input, or those of others where its own are declared, and theirs not."""
-    tensors = [i for i in sample.case.inputs if isinstance(i, TensorInput)]
-    others = [f"`{i.name}`" for i in tensors if not is_floating(i) and i.name != name and i.value is None]
-    own = next((i for i in tensors if i.name == name), None)
-    if own is None or is_free(own) or not others:
-        return f"a `range:` of `{name}`"
-    return f"a `make:` function for {' and '.join(others)}"
+    """How a spec declares the values of those inputs without which it is right: of that input, if of none."""
+    drawn = {i.name: i for i in sample.case.inputs if isinstance(i, TensorInput) and i.value is None}
+    typical = arguments_at(sample.subject, sample.case, Point.TYPICAL, 0)
+    values = {} if isinstance(typical, Raised) else {a.name: a.value for a in typical if a.name in drawn}
+    moved = ({one: value} for one, value in values.items() if sample.point is not Point.TYPICAL)
+    decisive = [next(iter(one)) for one in moved if mismatched(with_values(sample, one), name) is False]
+    return " and ".join(_declared_by(sample.point, one, drawn.get(one)) for one in decisive or [str(name)])
+
+
+def _declared_by(point: Point, name: str, drawn: TensorInput | None) -> str:
+    """What limits the values of an input; a parameter of a module is an input of its Function."""
+    if name.startswith("self."):
+        return f"in an entry for the Function that gets `{name}`, with a `range:` of it"
+    if drawn is not None and not is_floating(drawn):
+        return f"a `make:` function for `{name}`"
+    return f"`avoid: [0]` of `{name}`" if point is Point.SPECIAL else f"a `range:` of `{name}`"
 
 
 def manifold(near: Neighbours, finding: Finding) -> Finding | None:
