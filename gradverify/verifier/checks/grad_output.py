@@ -59,7 +59,10 @@ def cotangent_function(mixtures: Sequence[Mixture], true: Tensor) -> str | None:
     """φ in Python, where gradient = trueᵀ φ(grad_output) for every mixture; these differ in magnitude.
 
     `true` is M × n. A gradient that is the same for every grad_output, and not zero, is trueᵀ 1: `ONES`.
+    None where grad_output itself fits all of them: then what is wrong is wrong for others.
     """
+    if all(_agrees(m, true, m.cotangent) for m in mixtures):
+        return None
     if all(_agrees(m, true, torch.ones_like(m.cotangent)) for m in mixtures):
         return ONES
     for text, function in _FUNCTIONS:
