@@ -58,7 +58,7 @@ class TensorInput:
     rank_shapes: tuple[tuple[int, ...], ...] = ()
     """The shape on each rank where they differ; `shape` is then that of all entries in a row."""
     beside: tuple[float, ...] = ()
-    """Values of its range on either side of numbers that the source compares: one draw holds them."""
+    """Valid values on either side of numbers that the source compares: one draw holds them."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +191,9 @@ MOST_DECADES = 4
 BESIDE_THRESHOLDS = SMALL_DECLARED + 1 + MOST_DECADES
 """The wide draw of values beside the thresholds of the source, after those of the decades."""
 
+UNDECLARED_BESIDE = SMALL_DECLARED - 1
+"""The same where no range is declared, after the draws of every round."""
+
 FEW_DECADES = 1e-2
 """Ratio of the smallest magnitude of a range to a typical one from which on typical draws miss decades."""
 
@@ -267,6 +270,8 @@ def _undeclared_points(drawn: list[TensorInput], rounds: int) -> Iterator[tuple[
             yield from ((Point.WIDE, 1 + 3 * round_ + kind) for kind in kinds)
         if special:
             yield from ((Point.SPECIAL, 1 + 2 * round_ + kind) for kind in (ZEROS, ZERO_ROWS))
+    if rounds and any(t.beside for t in free):
+        yield Point.WIDE, UNDECLARED_BESIDE
     if rounds and may_be_equal(drawn):
         yield Point.SPECIAL, EQUAL_INPUTS
 

@@ -223,6 +223,8 @@ def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
         parameters=planned.target.parameters,
         effort=_effort(planned.case_filter, request),
     )
+    numbers = thresholds(planned.module.source, planned.target.attribute)
+    plan = replace(plan, cases=with_values_beside(plan.cases, numbers))
     plan = _with_beyond(plan, function, planned.module, planned.target, planned.case_filter, request)
     # At sizes that are not declared a kernel may leave its tensors: on a GPU that spoils every later call.
     if request.settings.device != "cpu":

@@ -1,12 +1,14 @@
-"""Values on either side of the numbers that a target's source compares, where declared ranges hold them."""
+"""Valid values on either side of the numbers that a target's source compares."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gradverify.model import Case, TensorInput
 from gradverify.model.case import KEEP_AWAY, is_floating
+from gradverify.spec.tensors import DOMAIN_ENDS
 
 BESIDE = 1 / 64
 """Relative distance from a threshold: beyond the steps of a numerical derivative, 3 times 2^-10."""
@@ -31,13 +33,14 @@ def with_values_beside(cases: Sequence[Case], thresholds: Sequence[float]) -> tu
 
 def _with_values(spec: TensorInput, thresholds: Sequence[float]) -> TensorInput:
     given = spec.value is not None or spec.structure or spec.make or spec.distinct
-    if spec.range is None or given or not is_floating(spec):
+    if given or not is_floating(spec):
         return spec
     return replace(spec, beside=tuple(dict.fromkeys(_values(spec, thresholds)))[:MOST_VALUES])
 
 
 def _values(spec: TensorInput, thresholds: Sequence[float]) -> Iterator[float]:
-    low, high = spec.range or (0.0, 0.0)
+    low, high = DOMAIN_ENDS.get(spec.domain, (None, None))
+    low, high = spec.range or (-math.inf if low is None else low, math.inf if high is None else high)
     for number in thresholds:
         # What is held against it may be a magnitude.
         at = number if low < number < high else -number

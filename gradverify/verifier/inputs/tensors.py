@@ -34,6 +34,7 @@ from gradverify.model.case import (
     MIRRORED,
     MODERATE,
     SMALL_VALUES,
+    UNDECLARED_BESIDE,
     ZEROS,
     allows_zero,
     is_declared,
@@ -74,7 +75,8 @@ NEAR_AN_END = (1e-4, 0.3)
 def draw_undeclared(spec: TensorInput, seed: int, point: Point, draw: int) -> list[float]:
     """The entries of a real floating tensor in row-major order, at a draw that is not declared."""
     if point is Point.WIDE:
-        return _wide(spec, seed, draw) if is_free(spec) else draw_values(spec, seed, point, draw)
+        plain = not is_free(spec) or draw == UNDECLARED_BESIDE
+        return draw_values(spec, seed, point, draw) if plain else _wide(spec, seed, draw)
     values = draw_values(spec, seed, point, draw)
     source = source_of(seed, spec.name, f"{point} places", draw)
     if (draw - 1) % 2 == ZEROS:

@@ -17,6 +17,7 @@ from gradverify.model.case import (
     KEEP_AWAY,
     MODERATE,
     SMALL_DECLARED,
+    UNDECLARED_BESIDE,
     draws_of_decades,
     holds_small_values,
 )
@@ -44,7 +45,7 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
     """The entries of a real floating tensor in row-major order."""
     count = math.prod(spec.shape)
     source = source_of(seed, spec.name, point, draw)
-    beside = (point, draw) == (Point.WIDE, BESIDE_THRESHOLDS)
+    beside = point is Point.WIDE and draw in {BESIDE_THRESHOLDS, UNDECLARED_BESIDE}
     interval = interval_of(spec, Point.TYPICAL if beside else point)
     values = _distinct(source, count, interval, kept_away_from(spec.avoid, interval))
     if beside:
