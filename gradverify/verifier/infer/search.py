@@ -310,6 +310,12 @@ class _Search:
 
     def _settled(self, found: Solution) -> Solution:
         settled = self.refusals.settled(found, self.fallback)
+        if (
+            settled is found
+            and self.refused
+            and not any(a.dims for a in found.state.arguments if a.is_tensor)
+        ):
+            settled = self.refused[0]  # numbers alone have no shape that could be wrong
         alike = (one for one in self.refused if _is_of_other_sizes(one.state, settled.state))
         return replace(settled, avoided=tuple(alike)) if settled.ran.is_whole else settled
 
