@@ -160,7 +160,7 @@ def build_module(
     make: Build,
     *,
     parameters: Sequence[Parameter] = (),
-    arguments: Arguments,
+    arguments: Arguments = lambda _: (),
     device: str = "cpu",
     state: ModuleState = ModuleState.NEW,
     held: list[Writes] | None = None,
