@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -15,6 +14,10 @@ BESIDE = 1 / 64
 
 LEAST = 1e-6
 """Magnitude of a threshold from which on: smaller ones guard a division; no value drawn is smaller."""
+
+MOST = 1e4
+"""Magnitude of a threshold up to which values beside it are drawn where no range is declared: as far as
+undeclared values go."""
 
 MOST_VALUES = 8
 """Of one input: two beside each of four numbers."""
@@ -39,8 +42,8 @@ def _with_values(spec: TensorInput, thresholds: Sequence[float]) -> TensorInput:
 
 
 def _values(spec: TensorInput, thresholds: Sequence[float]) -> Iterator[float]:
-    low, high = DOMAIN_ENDS.get(spec.domain, (None, None))
-    low, high = spec.range or (-math.inf if low is None else low, math.inf if high is None else high)
+    ends = DOMAIN_ENDS.get(spec.domain, (None, None))
+    low, high = spec.range or (-MOST if ends[0] is None else ends[0], MOST if ends[1] is None else ends[1])
     for number in thresholds:
         # What is held against it may be a magnitude.
         at = number if low < number < high else -number

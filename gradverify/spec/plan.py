@@ -80,8 +80,10 @@ def plan_deduced(
     swept = _swept(function, effort)
     tried = swept.sweep is not None and swept.cases and effort is not Effort.QUICK
     at_one = of_one(swept.sweep, swept.cases[0]) if swept.sweep is not None and tried else ()
+    at_options = combined(swept.sweep, swept.cases) if swept.sweep is not None and tried else ()
     return dataclasses.replace(
         _seeded(swept.plan, seed, parameters),
+        open_sized=_in_call_order(function.name, at_options, seed, parameters),
         degenerate=_in_call_order(function.name, at_one, seed, parameters),
         source=InputSource.INFERRED,
         left_out=left_out(function, swept, effort, inferred=True),

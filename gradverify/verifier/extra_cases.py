@@ -330,9 +330,11 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
     plan = asked.request.plan
     if asked.is_verified and asked.request.inferred:
         yield from asked.noted(_never_ran(asked), plan.cases[0])
-    for case in () if asked.request.inferred else (*plan.open_sized, *plan.degenerate):
+    for case in (*plan.open_sized, *(() if asked.request.inferred else plan.degenerate)):
         if asked.has_no_error:
-            judge = partial(_unlisted_sizes, open_sized=case in plan.open_sized)
+            open_sized = case in plan.open_sized
+            inferred = asked.request.inferred
+            judge = partial(_unlisted_sizes, open_sized=open_sized, inferred=inferred)
             yield from asked.noted(asked.ask(case, judge), case)
     if asked.is_verified and asked.wants("GV408"):
         yield from asked.noted(_overlapping_cases(asked), plan.cases[0])
@@ -399,11 +401,16 @@ def _beyond_alone(asked: Verification, beyond: Beyond) -> Iterator[Event]:
             yield event
 
 
-def _unlisted_sizes(sample: Sample | NoSample, state: CaseState, *, open_sized: bool) -> Iterator[Finding]:
-    """The first order at unlisted sizes, and native dtypes where symbolic shapes leave them open."""
+def _unlisted_sizes(
+    sample: Sample | NoSample, state: CaseState, *, open_sized: bool, inferred: bool
+) -> Iterator[Finding]:
+    """The first order at unlisted sizes, and native dtypes where symbolic shapes leave them open.
+
+    What forward refuses of inferred inputs is nothing that anybody asked for.
+    """
     found = at_unlisted(sample, open_sized=open_sized)
     if isinstance(sample, NoSample):
-        yield from found.result.findings
+        yield from () if inferred else found.result.findings
         return
     result = guarded_at_unlisted(sample, found.result)
     yield from result.findings

@@ -417,7 +417,7 @@ class Place:
 
 
 def places_of(typical: Place, *, in_full: bool) -> Iterator[Place]:
-    """Typical values, what the spec declares, and extremes of a listed dtype where it is silent."""
+    """Typical values, what the spec declares, and extremes where it is silent."""
     yield typical
     sample = typical.sample
     quick = sample.subject.settings.effort is Effort.QUICK
@@ -437,7 +437,7 @@ def places_of(typical: Place, *, in_full: bool) -> Iterator[Place]:
             values=ValueRange(found.name),
             briefly=not measured,
         )
-    if typical.asked and free_inputs(sample.case):
+    if (typical.asked or everywhere) and free_inputs(sample.case):
         yield from (replace(typical, values=values, declared=False) for values in EXTREMES)
 
 
