@@ -33,6 +33,7 @@ from gradverify.model import (
     CasePoint,
     Engine,
     Finding,
+    ListInput,
     Outcome,
     Point,
     Severity,
@@ -339,6 +340,7 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
     if asked.is_verified and asked.wants("GV408"):
         yield from asked.noted(_overlapping_cases(asked), plan.cases[0])
     yield from _another_rank(asked)
+    yield from _unequal_items(asked)
     if asked.is_verified and asked.wants("GV101"):
         yield from _up_to_the_first_error(_beyond(asked, beyond) for beyond in plan.beyond)
         if asked.request.target.kind is TargetKind.MODULE:
@@ -426,11 +428,18 @@ def _unlisted_sizes(
 
 def _size_of_one(sample: Sample | NoSample, state: CaseState) -> Iterator[Finding]:
     """What is wrong at a size of 1 that was inferred, where forward gives finite numbers: no mistake yet."""
+    ones = [] if isinstance(sample, NoSample) else [n for n, size in sample.case.sizes if size == 1]
+    yield from _at_another_guess([f"that `{name}` may be 1" for name in ones], sample, state)
+
+
+def _at_another_guess(
+    guessed: Sequence[str], sample: Sample | NoSample, state: CaseState
+) -> Iterator[Finding]:
+    """What is wrong at sizes that were inferred, where forward gives finite numbers: no mistake yet."""
     if isinstance(sample, NoSample) or not _is_finite(sample):
         return
     found = at_unlisted(sample, open_sized=True)
-    ones = [f"that `{name}` may be 1" for name, n in sample.case.sizes if n == 1]
-    findings = tuple(invented(f, ones) for f in found.result.findings if f.severity is Severity.ERROR)
+    findings = tuple(invented(f, guessed) for f in found.result.findings if f.severity is Severity.ERROR)
     if found.judged or findings:
         state.add(sample.family, CheckResult(findings, outcome_of(findings)))
         state.swept = Swept(sizes=(sample.case.id,))
@@ -440,6 +449,32 @@ def _size_of_one(sample: Sample | NoSample, state: CaseState) -> Iterator[Findin
 def _is_finite(sample: Sample) -> bool:
     values = sample.problem.evaluate(sample.problem.primals)
     return not isinstance(values, Raised) and all(bool(v.isfinite().all()) for v in values.value)
+
+
+def _unequal_items(asked: Verification) -> Iterator[Event]:
+    """Inferred lists whose tensors have one shape, with one of them longer: what cuts goes by each length."""
+    inferred = asked.is_verified and asked.request.inferred
+    for case, name, dim in with_a_longer_item(asked.request.plan.cases[0]) if inferred else ():
+        guessed = f"that the tensors of `{name}` may differ in dimension {dim}"
+        judge = partial(_at_another_guess, [guessed])
+        yield from asked.noted(asked.ask(case, judge, named=case.id), case)
+
+
+def with_a_longer_item(case: Case) -> Iterator[tuple[Case, str, int]]:
+    """The case with one more entry in a dimension of a list's last tensor; the list's name, and which one.
+
+    Of the last: parts that are as equal as can be (`chunk`) are longer at the start.
+    """
+    for place, given in enumerate(case.inputs):
+        if not isinstance(given, ListInput) or len({item.shape for item in given.items}) != 1:
+            continue
+        *others, last = given.items
+        for dim, n in enumerate(last.shape if others and _is_free(last) else ()):
+            longer = replace(last, shape=(*last.shape[:dim], n + 1, *last.shape[dim + 1 :]))
+            inputs = list(case.inputs)
+            inputs[place] = replace(given, items=(*others, longer))
+            told = f"{case.id} with a longer {last.name}"
+            yield replace(case, id=told, inputs=tuple(inputs)), given.name, dim
 
 
 def _another_rank(asked: Verification) -> Iterator[Event]:
