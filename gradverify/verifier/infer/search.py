@@ -20,7 +20,7 @@ from gradverify.verifier.guard import lacking, of_another_version
 from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.frames import suspects_of
 from gradverify.verifier.infer.repairs import Row, by_call, refused_gradient, repairs, unbroadcast
-from gradverify.verifier.infer.shapes import by_rank, lower_ranks, names_rank
+from gradverify.verifier.infer.shapes import by_rank, lower_ranks, names_rank, one_number
 from gradverify.verifier.infer.starting import is_weight
 from gradverify.verifier.infer.state import Argument, Dim, Kind, State, Waiting
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
@@ -319,6 +319,10 @@ class _Search:
         alike = (one for one in self.refused if _is_of_other_sizes(one.state, settled.state))
         return replace(settled, avoided=tuple(alike)) if settled.ran.is_whole else settled
 
+    def _is_of_numbers_left(self, state: State) -> bool:
+        """Whether no tensor has a dimension, and backward has refused some that have."""
+        return bool(self.refused) and not any(a.dims for a in state.arguments if a.is_tensor)
+
     def _furthest(self) -> tuple[tuple[Attempt, State], ...]:
         reached = sorted(self.attempts, reverse=True)[:KEPT_ATTEMPTS]
         return tuple(self.attempts[lines] for lines in reached if lines or len(reached) == 1)
@@ -328,7 +332,8 @@ class _Search:
         before = self.by_chance
         is_deep = before is None or deepest(found.state) >= deepest(before.state)
         summed = found.ran.summed
-        if not uneven and not summed and not is_by_chance(found.state):
+        of_numbers = self._is_of_numbers_left(found.state)
+        if not uneven and not summed and not of_numbers and not is_by_chance(found.state):
             return is_deep
         if before is None:
             self.plainest = found.state
@@ -336,6 +341,9 @@ class _Search:
             self.push(begun_again(found.state))
             # What has a dimension too many is broadcast, and a gradient summed that was not meant to be.
             self.push(replace(lower, cost=found.state.cost) for lower in lower_ranks(found.state) if summed)
+            if of_numbers:
+                numbers = one_number(self.refused[0].state)
+                self.push(replace(one, cost=found.state.cost) for one in numbers)
         more = not uneven and is_deep and found.ran.jacobian <= MOST_TELLING
         if before is None or (more and _tells_more(found, before) and self._is_nearly_as_plain(found)):
             self.by_chance = found

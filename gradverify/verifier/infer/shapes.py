@@ -93,6 +93,13 @@ def lower_ranks(state: State) -> Iterator[State]:
                 yield state.with_dims(place, dims)
 
 
+def one_number(state: State) -> Iterator[State]:
+    """One tensor at a time without a dimension, and the others as they are; the first argument at last."""
+    for place, argument in reversed(list(enumerate(state.arguments))):
+        if argument.is_float and argument.dims:
+            yield state.with_dims(place, ())
+
+
 def without_last(state: State, suspects: Sequence[int]) -> Iterator[State]:
     """After an index that disagrees with what it is used on: a weight of each entry has fewer dimensions."""
     for place in suspects:

@@ -304,3 +304,80 @@ class WeightedFloor(torch.autograd.Function):
     def backward(ctx, grad):
         x, w = ctx.saved_tensors
         return grad * w, 2 * grad * x.floor()
+
+
+class Joined(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, dim, *parts):
+        ctx.dim, ctx.sizes = dim, [part.shape[dim] for part in parts]
+        return torch.cat(parts, dim)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None, *grad.split(ctx.sizes, ctx.dim)
+
+
+class JoinedOfOneSize(Joined):
+    """Wrong where the parts differ in size."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None, *grad.chunk(len(ctx.sizes), ctx.dim)
+
+
+class SigmoidOfAScale(torch.autograd.Function):
+    """Wrong for every shape: a sum over rows where there are columns, and no shape to give back."""
+
+    @staticmethod
+    def forward(ctx, x, beta):
+        ctx.save_for_backward(x, beta)
+        return x * torch.sigmoid(beta * x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, beta = ctx.saved_tensors
+        s = torch.sigmoid(beta * x)
+        of_beta = (grad * x * x * s * (1 - s)).sum(0).reshape(-1)[: beta.numel()].view(beta.shape)
+        return grad * (s + beta * x * s * (1 - s)), of_beta
+
+
+class BendsAtFive(torch.autograd.Function):
+    """Up to 5 the input, then a parabola that is level at 6."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        t = (x - 5).clamp(0, 1)
+        return torch.where(x < 5, x, 5 + t - 0.5 * t * t)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (1 - (x - 5).clamp(0, 1))
+
+
+class BendsTooLate(BendsAtFive):
+    """Wrong between 5 and 6 alone."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        t = (x - 5).clamp(0, 1)
+        return grad * (1 - 0.5 * t * (1 + (x >= 6)))
+
+
+class TanhOfSoftplus(torch.autograd.Function):
+    """Wrong in float32 from 30 on, where forward is not: one infinite number is divided by another."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.tanh(torch.nn.functional.softplus(x))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        e = x.exp()
+        omega = 4 * (x + 1) + 4 * e**2 + e**3 + e * (4 * x + 6)
+        delta = 2 * e + e**2 + 2
+        return grad * e * omega / delta**2

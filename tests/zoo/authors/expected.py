@@ -73,3 +73,14 @@ EXPECTED |= {
     }
     for name in ("LearnedStep", "LearnedStepAndOffset")
 }  # fmt: skip
+EXPECTED |= {("bare", name, "without spec"): {"status": "passed"} for name in ("Joined", "BendsAtFive")}
+EXPECTED["bare", "JoinedOfOneSize", "without spec"] = {
+    "status": "inconclusive", "warnings": {"GV109"}, "names": ["`parts` may differ in dimension 1"],
+}  # fmt: skip
+EXPECTED["bare", "SigmoidOfAScale", "without spec"] = {
+    "status": "failed", "errors": {"GV101"}, "names": ["`beta`"],
+}  # fmt: skip
+EXPECTED["bare", "BendsTooLate", "without spec"] = {"status": "failed", "errors": {"GV101"}}
+EXPECTED["bare", "TanhOfSoftplus", "without spec"] = {
+    "status": "passed", "warnings": {"GV602"}, "names": ["in float32 (values times 60) is not finite"],
+}  # fmt: skip
