@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gradverify.model import Case, TensorInput
+from gradverify.model import Case, LiteralInput, TensorInput
 from gradverify.model.case import KEEP_AWAY, is_floating
 from gradverify.spec.tensors import DOMAIN_ENDS
 
@@ -24,14 +24,24 @@ MOST_VALUES = 8
 
 
 def with_values_beside(cases: Sequence[Case], thresholds: Sequence[float]) -> tuple[Case, ...]:
-    """The cases; the first of each combination of options has such values."""
+    """The cases; the first of each combination of options has such values.
+
+    The numbers that are passed beside tensors come last: any of them may be what values are held against.
+    """
     seen, made = set(), []
     for case in cases:
         first = not case.hook and case.options not in seen
         seen.add(case.options)
-        inputs = (_with_values(i, thresholds) if isinstance(i, TensorInput) else i for i in case.inputs)
-        made.append(replace(case, inputs=tuple(inputs)) if first and thresholds else case)
+        numbers = dict.fromkeys((*thresholds, *_passed(case))) if first else ()
+        inputs = (_with_values(i, [*numbers]) if isinstance(i, TensorInput) else i for i in case.inputs)
+        made.append(replace(case, inputs=tuple(inputs)) if numbers else case)
     return tuple(made)
+
+
+def _passed(case: Case) -> Iterator[float]:
+    """Numbers among the inputs that need not be a count, nor an index."""
+    values = (i.value for i in case.inputs if isinstance(i, LiteralInput))
+    yield from (value for value in values if isinstance(value, float) and value)
 
 
 def _with_values(spec: TensorInput, thresholds: Sequence[float]) -> TensorInput:

@@ -129,3 +129,4 @@ EXPECTED = {
     **{("wrong", name, "with spec"): {"status": "failed", "errors": {"GV108"}} for name in NOT_FINITE},
     **{("wrong", name, "with spec"): {"status": "failed", "errors": {"GV412"}} for name in REFUSE_NOTHING},
 }
+EXPECTED["wrong", "LogSumExp", "with spec"]["may"] = {"GV602"}
