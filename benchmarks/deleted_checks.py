@@ -129,11 +129,13 @@ verifier.checks | given[1] | first_order.unless_seen_nearby
 verifier.doubt | given[1] | inferred_inputs.guarded inferred_inputs.guarded_at_undeclared
 verifier.checks | list(given[1]) | first_order.explained_by_draws
 verifier.numerics | given[2] | round_off.without_own_rounding
-verifier | iter(()) | extra_cases._evaluation_mode
+verifier | iter(()) | extra_cases._evaluation_mode extra_cases._other_buffers extra_cases._unequal_items
 verifier.checks | None | swallowed.always_caught equal_entries.wrong_where_declared equal_entries.wrong_sum
 verifier | iter(()) | extra_cases._size_of_one extra_cases._unlisted_sizes
 model | False | case.holds_small_values
 model | 0 | case.draws_of_decades
+spec | () | left_out.combined
+source | () | thresholds.thresholds
 verifier.doubt | () | inferred_inputs.hidden_inputs other_shapes.at_other_shapes other_shapes.at_equal_sizes
     other_shapes.odd_sizes_alone
 verifier.doubt | False | inferred_inputs.depends_on_nothing
