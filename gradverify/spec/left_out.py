@@ -23,7 +23,7 @@ from gradverify.spec.inputs import GIVEN, InputSpec, tensors_of
 from gradverify.spec.messages import listed
 from gradverify.spec.schema import AnnotationEntry, ConcatEntry, ListEntry, TensorEntry
 from gradverify.spec.sizes import InfeasibleError
-from gradverify.spec.sweep import Factor, Sweep, Values, factors_of
+from gradverify.spec.sweep import Factor, Sweep, Values, allowed, factors_of
 
 FEWEST_OPTIONS = 3
 """Of two, pairs have every combination."""
@@ -66,6 +66,9 @@ def _levels(factors: Sequence[Factor], sizes: dict[str, int]) -> Iterator[Values
     return ((sizes[f.name],) if f.is_size else f.levels for f in factors)
 
 
+MOST_ORDERS = 2
+"""Pairs of sizes that are named."""
+
 COMPILED = "torch.compile (--select GV503)"
 """What runs by default only where the module itself compiles."""
 
@@ -95,7 +98,7 @@ def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort, *, infe
     if sweep is not None and sweep.rows in ("pairwise", "pairwise first"):
         product = math.prod(len(factor.levels) for factor in factors_of(sweep))
         beyond = product - max(len(whole.cases), len(planned.cases)) - planned.plan.infeasible
-        if effort is Effort.NORMAL and not inferred:
+        if effort is Effort.NORMAL:
             beyond -= len(combined(sweep, planned.cases))
         if beyond > 0 and effort is not Effort.THOROUGH:
             yield f"{beyond} combination{'s' * (beyond > 1)} beyond pairs"
@@ -103,6 +106,8 @@ def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort, *, infe
         yield "extreme and special values"
     if (inferred or effort is not Effort.THOROUGH) and sweep is not None and not sweep.hook:
         yield from _sizes(sweep, effort, inferred=inferred)
+    if sweep is not None and sweep.sizes and not inferred and not sweep.hook:
+        yield from _orders(sweep, planned.cases)
     if effort is not Effort.THOROUGH:
         yield "further draws of values"
     yield COMPILED
@@ -141,3 +146,21 @@ def _sizes(sweep: Sweep, effort: Effort, *, inferred: bool) -> Iterator[str]:
         yield "size 0"
     if any(n not in values for values in sweep.sizes.values() for n in (0, 1)):
         yield "sizes 0 and 1 where the spec does not list them"
+
+
+def _orders(sweep: Sweep, cases: Sequence[Case]) -> Iterator[str]:
+    """Listed sizes of which one is the larger in every case, although the spec forbids no other order.
+
+    A tall matrix is differentiated by another formula than a wide one.
+    """
+    sizes = [{n: size for n, size in case.sizes if n in sweep.sizes} for case in cases]
+    never = [
+        f"{a} below {b}"
+        for a, b in itertools.permutations(sizes[0], 2)
+        if all(one[a] >= one[b] for one in sizes)
+        and any(one[a] > one[b] for one in sizes)
+        and allowed(sweep, {**dict(cases[0].sizes), a: sizes[0][b], b: sizes[0][a]}) is None
+    ]
+    if never:
+        more = ", ..." if len(never) > MOST_ORDERS else ""
+        yield f"another order of sizes ({', '.join(never[:MOST_ORDERS])}{more})"

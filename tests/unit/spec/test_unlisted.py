@@ -31,6 +31,9 @@ functions:
       buffer: {shape: [n], mutated: true}
       parts: {list: [{shape: [n], requires_grad: false}]}
       joined: {concat: [{shape: [n, 2]}, {shape: [n, 3]}], requires_grad: false}
+  free@Tall: {sizes: {n: [5, 3], d: [3, 2]}, inputs: {x: [n, d]}}
+  free@TallAlone: {sizes: {n: [5, 3], d: [3, 2]}, where: ["n >= d"], inputs: {x: [n, d]}}
+  free@AnyOrder: {sizes: {n: [5, 2], d: [3, 2]}, inputs: {x: [n, d]}}
   free@Product: {sizes: {a: [2, 3], b: [4, 5], c: [6, 7]}, inputs: {x: [a, b, c]}}
 """
 
@@ -80,7 +83,8 @@ def test_each_effort_says_what_it_leaves_out(plan):
     assert "other cases" not in normal
     assert "sizes 0 and 1" in normal
     said = "more than two changes of a call at once (layouts, frozen inputs, undefined grad_outputs)"
-    assert thorough == f"torch.compile (--select GV503) and {said}"
+    order = "another order of sizes (b below a, c below a, ...)"
+    assert thorough == f"{order} and torch.compile (--select GV503) and {said}"
     assert "sizes 0 and 1" not in " ".join(plan("Open").left_out)
 
 
@@ -109,3 +113,20 @@ def test_gradients_that_are_not_asked_for_are_left_out_and_said(plan, effort):
     said = "the gradients of `weight`, `parts` and `joined` (requires_grad: false)"
     assert plan("Constants", effort).left_out[0] == said
     assert not any("requires_grad" in one for one in plan("Open", effort).left_out)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Tall", ["another order of sizes (n below d)"]),
+        ("TallAlone", []),
+        ("AnyOrder", []),
+        ("Product", ["another order of sizes (b below a, c below a, ...)"]),
+    ],
+)
+def test_an_order_of_sizes_that_no_case_has_is_left_out(plan, name, said):
+    assert [one for one in plan(name).left_out if "order" in one] == said
+
+
+def test_each_value_of_an_option_is_beside_the_base_case(plan):
+    assert ids(plan("TwoOptions").open_sized) == ["n=4,a=0,b=1", "n=4,a=1,b=0"]
