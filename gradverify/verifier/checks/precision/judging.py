@@ -312,7 +312,7 @@ class Where:
     """What the values were held against, in words."""
 
     def of(self, judgement: Judgement) -> str:
-        """`the gradient with respect to `x` in bfloat16 (values times 60)`."""
+        """`the gradient with respect to `x` in bfloat16 (values up to 120)`."""
         value = judgement.value
         name = (
             f"the gradient with respect to `{value.input}`"
