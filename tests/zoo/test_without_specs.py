@@ -30,6 +30,7 @@ KNOWN = {
     "bare/wrong/fifteenth": {"SlidingWindowAttention_window_one_wider", "MaskedMeanPool_one_step_too_many"},
     "wrong_sets_right/fourth": {"HyperbolaTwice.Slope"},  # a helper, whose own second derivative is cut
     "wrong_sets_right/fifth": {"LogCosh_Slope"},  # another one
+    "right/steep": {"BesselJ0"},  # torch's own jumps by 4e-7 at 5, and no function is its derivative up to 8
     "general/wrong": {"ScaleBy", "TanhGELU", "ComplexMultiply", "LogMeanExp"},
 }
 """Wrong ones that pass, right under the inputs that are inferred, and right ones that fail."""

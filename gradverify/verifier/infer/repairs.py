@@ -33,10 +33,6 @@ _BOOL = re.compile(
 _NARROW = re.compile(r"\b(?:torch\.)?(u?int(?:8|16|32))\b|(?:scalar|found) type (Int)\b")
 """A narrower dtype of integers; `Int` is torch's word for int32."""
 
-_SCALAR = re.compile(
-    r"only one element tensors|cannot be converted to Scalar|Boolean value of Tensor"
-    r"|only be called on tensors with one|only tensors with one element|single element can be converted"
-)
 _COMPLEX = re.compile(
     r"non-complex|only supported for complex|(?:must|should|ha(?:s|ve) to|expects?|expected|requires?|needs?)"
     r" .{0,30}complex|ComplexDouble|c10::complex|complex<double>",
@@ -57,19 +53,15 @@ _MODULE = re.compile(
     r" '(forward|parameters|modules|children|named_parameters|state_dict|train|eval|training|buffers)'"
 )
 _FUNCTION = re.compile(r"'(Tensor|int|float|bool|NoneType)' object is not callable")
-_SEVERAL = re.compile(
-    r"type 'List\[Tensor\]'|'(float|int|NoneType)' object is not iterable|must be 2-tuple"
-    r"|expected Tensor as element"
-)
 _SIZES = re.compile(r"must be (?:a )?tuple of (?:Sym)?[Ii]nts")
 """torch's refusal of anything but a tuple of sizes."""
 
-_TOO_FEW = re.compile(r"not enough values to unpack \(expected (\d)")
 _NO_TENSOR = re.compile(
     r"'(?:float|int|bool|NoneType)' object has no attribute '(\w+)'"
     r"|must be Tensor, not (?:float|int|bool|NoneType)|'(?:float|int)' object is not subscriptable"
     r"|expected Tensor as|(?:float|int)\b.* has no len\(\)"
 )
+
 """A number where a tensor is meant; with the attribute that it is asked for, if it is one."""
 
 _NOT_TAKEN = re.compile(
@@ -106,13 +98,6 @@ def by_type(state: State, message: str, suspects: Sequence[int]) -> Iterator[Sta
         yield narrow
 
 
-def by_single_number(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
-    """A suspect is one number in place of many."""
-    for place in suspects if _SCALAR.search(message) else ():
-        if state.arguments[place].is_tensor and state.arguments[place].dims:
-            yield state.with_dims(place, ())
-
-
 def by_complex(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
     """After a message that asks for complex tensors: each suspect, and all of them."""
     real = [k for k in suspects if state.arguments[k].is_real] if _COMPLEX.search(message) else []
@@ -146,19 +131,6 @@ def by_call(state: State, message: str, suspects: Sequence[int]) -> Iterator[Sta
         plain = module and argument.guess.kind is Kind.CALLABLE and not argument.guess.made
         if argument.is_float or number or plain:
             yield state.with_argument(place, Argument(argument.name, wanted))
-
-
-def by_iteration(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
-    """What is gone through is several tensors, as many as it is unpacked to."""
-    unpacked = _TOO_FEW.search(message)
-    several = Guess(Kind.LIST, found=False)
-    for place in suspects if unpacked is not None or _SEVERAL.search(message) else ():
-        argument, items = state.arguments[place], int(unpacked[1]) if unpacked is not None else 2
-        if argument.guess.kind not in {Kind.FLOAT, Kind.LIST if unpacked else Kind.LITERAL}:
-            continue
-        if argument.items != items:
-            dims = argument.dims or (() if argument.is_float and unpacked else state.first_dims())
-            yield state.with_argument(place, Argument(argument.name, several, dims, items=items))
 
 
 def by_attribute(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
@@ -265,31 +237,16 @@ def _bounds(state: State, message: str, suspects: Sequence[int]) -> Iterator[Sta
                 yield state.with_argument(place, replace(argument, bound=bound))
 
 
-def _axes(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
-    """A size or an axis that is too large is a size of a tensor."""
-    del message, suspects
-    dims = list(dict.fromkeys(d for a in state.arguments if a.is_float for d in a.dims))
-    for place in state.places(Kind.SIZE):
-        (own,) = state.arguments[place].dims
-        for dim in dims:
-            changed = state.substituted(own.symbol, dim) if own != dim and own.is_plain else None
-            if changed is not None:
-                yield changed.with_pinned([state.arguments[place].name])
-
-
 TABLE = (
     Row(0.1, 0.0, by_complex),
     Row(0.1, 0.02, by_type),
-    Row(0.15, 0.0, by_single_number),
     Row(0.1, 0.0, by_call),
-    Row(0.1, 0.0, by_iteration),
     Row(0.1, 0.02, by_attribute),
     Row(0.1, 0.05, by_sizes),
     Row(0.1, 0.0, by_structure),
     Row(costs.MERGE, 0.0, by_square, _SQUARE),
     Row(0.15, 0.05, shapes.by_rank),
     Row(0.1, 0.1, _bounds, _OUT_OF_RANGE),
-    Row(costs.PIN, 0.0, _axes, _OUT_OF_RANGE),
     Row(0.55, 0.0, lambda state, _, suspects: shapes.without_last(state, suspects), _INDEXED),
 )
 """Of sizes see `shapes.py`, of conditions in the source `frames.py`."""
