@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -97,6 +97,7 @@ def build_subject(
         operator=operator_of(value) if kind is TargetKind.CUSTOM_OP and across is None else None,
         other_devices=others(request.settings.device, plan.devices) if request.settings.every_device else (),
         rebuilt=partial(_rebuilt, live, case, request, called.held) if kind is TargetKind.MODULE else None,
+        again=called.again,
         binds_defaults=kind is TargetKind.FUNCTION and uses_setup_context(value),
         across=across,
         is_first_of_options=_is_first_of_options(case, plan.cases),
@@ -127,6 +128,8 @@ class _Called:
     """What a module adds to its inputs."""
     held: list[Writes] | None = None
     """What a module wrote into its buffers at its first call."""
+    again: Callable[[Sequence[Any]], Callable[..., Any]] | None = None
+    """Of a module: the call beside another one of the same instance."""
 
 
 def _called(live: Live, request: Verify, case: Case) -> _Called | Raised:
@@ -145,7 +148,8 @@ def _called(live: Live, request: Verify, case: Case) -> _Called | Raised:
             built = guard.call(_built_module, live, case, request, request.settings.device)
             if isinstance(built, Raised):
                 return built
-            return _Called(built.value.call, parameters=built.value.parameters, held=built.value.held)
+            module = built.value
+            return _Called(module.call, parameters=module.parameters, held=module.held, again=module.again)
 
 
 def _named(function: Callable[..., Any], target: Target, case: Case) -> Callable[..., Any]:

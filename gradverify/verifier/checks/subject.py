@@ -200,6 +200,8 @@ class Subject:
     """The target on several ranks; None in one process."""
     is_first_of_options: bool = True
     """No case before this one has its combination of options: what is asked once for each is asked here."""
+    again: Callable[[Sequence[Any]], Callable[..., Any]] | None = None
+    """Of a module: see `BuiltModule.again`."""
     rebuilt: Callable[[str], Callable[..., Any]] | None = None
     """A module's call with the module built on another device; None for what needs no building."""
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from gradverify.model import Parameter, TensorInput
 from gradverify.verifier import guard
@@ -152,6 +152,9 @@ class BuiltModule:
     """Named as the module's author calls them: `self.weight`."""
     held: list[Writes]
     """What its first call wrote into its buffers; empty before that call."""
+    again: Callable[[Sequence[Any]], Callable[..., Any]]
+    """Of other arguments, parameters last: the same call, before whose result is returned the same instance
+    is called with those of them that are no parameters."""
     equal_buffers: tuple[str, ...] = ()
     """Names of the buffers that are built with equal entries, in a module as it is built."""
 
@@ -204,11 +207,27 @@ def build_module(
             return with_keywords(forward, parameters, ())(*given)
         return _called(pool, values, writes, lambda one: with_keywords(one, parameters, ())(*given))
 
+    def again(others: Sequence[Any]) -> Callable[..., Any]:
+        count = len(others) - len(declared)
+
+        def call_twice(*given_and_own: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
+            given, values = given_and_own[:count], given_and_own[count:]
+
+            def run(one: nn.Module) -> Any:  # noqa: ANN401
+                module = with_keywords(one, parameters, ())
+                result = module(*given)
+                module(*tree_map(_copied, list(others[:count])))
+                return result
+
+            return _called(pool, values, writes, run)
+
+        return call_twice
+
     trained = tuple(
         TensorInput(f"self.{name}", shape, requires_grad=None if requires_grad else False)
         for name, shape, requires_grad in declared
     )
-    return BuiltModule(call, trained, writes, equal)
+    return BuiltModule(call, trained, writes, again, equal)
 
 
 def _called(

@@ -9,7 +9,7 @@ option is the same in every call of one case: only a call of another case overwr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
@@ -23,6 +23,7 @@ from gradverify.verifier.checks.result import NOT_REPEATED, SAME_NUMBERS
 from gradverify.verifier.checks.samples import another_draw
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 from gradverify.verifier.numerics.calling import Gradients, Snapshot, copies
 from gradverify.verifier.variations.call import backward, called, is_accident
 from gradverify.verifier.variations.verified import Variant, Varied, Verified, verified
@@ -55,6 +56,14 @@ FIRST_CALL = Variant(
 
 INTERLEAVED = Variant(
     "GV408", "after a second forward on other inputs", STATE_HINT, "; the calls share something"
+)
+
+CALLED_AGAIN = Variant(
+    "GV408",
+    "after the module was called on other inputs",
+    "Keep what backward needs on ctx (save_for_backward, a clone of what is written to), not on the module: "
+    "it is called again before backward wherever its weights are shared.",
+    "; the calls share something",
 )
 
 BACKWARD_TWICE = Variant(
@@ -177,6 +186,27 @@ def interleaved(base: Verified) -> Varied:
     return Varied(swept=swept)
 
 
+def module_called_again(base: Verified) -> Varied:
+    """GV408: one instance of a module is called on other inputs between its forward and backward."""
+    other = another_draw(base.sample)
+    is_module = base.sample.subject.again is not None
+    if not is_module or other is None or len(other) != len(base.sample.arguments):
+        return Varied()
+    return Varied(tuple(_called_again(base, other)), Swept(calls=("one module twice",)))
+
+
+def _called_again(base: Verified, other: Sequence[Argument]) -> Iterator[Finding]:
+    """What is wrong then. Where backward refuses, as after a write into what it saved, nothing is yet."""
+    sample = base.sample
+    if sample.subject.again is None:
+        return
+    function = sample.subject.again(arguments_of_call(other, [a.value for a in other]))
+    call = called(replace(sample, problem=replace(sample.problem, function=function)))
+    found = None if isinstance(call, Raised) else CALLED_AGAIN.gradient(base, call.value)
+    if isinstance(found, Finding):
+        yield found
+
+
 def _with_cause(base: Verified, finding: Finding) -> Finding:
     """`stale`, where the first gradient is right once the second call has the same inputs as the first."""
     first = called(base.sample)
@@ -280,13 +310,19 @@ def overlapping_cases(samples: Iterable[Sample], unlisted: Iterable[Sample] = ()
         swept = Swept(calls=("interleaved with other cases",))
         pairs = chain(pairwise([*alone, alone[0]]), pairwise([*alone[::-1], alone[-1]]))
         for base, later in pairs:
-            finding = _overlapped(base, later.sample)
+            finding = next(_of_one_module(base, later.sample), None) or _overlapped(base, later.sample)
             if finding is not None and finding.severity is Severity.ERROR:
                 return Varied((finding,), swept)
             findings += [] if finding is None else [finding]
     errors = ((_overlapped(alone[0], other), other) for other in unlisted)
     doubted = [_unlisted(f, other) for f, other in errors if f is not None and f.severity is Severity.ERROR]
     return Varied((*findings[:1], *doubted[:1]), swept)
+
+
+def _of_one_module(base: Verified, later: Sample) -> Iterator[Finding]:
+    """The same of one instance, where both cases build the same module."""
+    if base.sample.case.init == later.case.init:
+        yield from _called_again(base, later.arguments)
 
 
 def _unlisted(finding: Finding, other: Sample) -> Finding:

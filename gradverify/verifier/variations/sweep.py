@@ -43,6 +43,7 @@ from gradverify.verifier.variations.repetition import (
     first_call,
     interleaved,
     kept_results,
+    module_called_again,
     repeated_backward,
     repeated_runs,
 )
@@ -248,6 +249,7 @@ VARIATIONS = (
     Variation(two_together, unless=UNREPEATABLE | WRITES | ALONE),
     Variation(repeated_backward, unless=UNREPEATABLE | WRITES, brief=True),
     Variation(interleaved, unless=UNREPEATABLE | WRITES, brief=True),
+    Variation(module_called_again, unless=UNREPEATABLE | WRITES),
     Variation(kept_results, unless=UNREPEATABLE | WRITES, brief=True),
     Variation(saved_elsewhere, unless=UNREPEATABLE | WRITES, on_ranks=False),
     Variation(same_tensor_twice, unless=UNREPEATABLE | WRITES, on_ranks=False),
