@@ -92,7 +92,7 @@ verifier.variations | Varied() | repetition.overlapping_cases aliasing.same_tens
     layouts.grad_output_layouts layouts.input_layouts retention.growing_memory
     retention.tensor_on_ctx writes.mutation other_devices.other_devices repetition.first_call
     repetition.interleaved repetition.kept_results repetition.repeated_backward repetition.repeated_runs
-    leaves.requires_grad_subsets uninitialized.unwritten_memory
+    leaves.requires_grad_subsets uninitialized.unwritten_memory repetition.module_called_again
 verifier.variations | () | sweep.unrepeatable sweep.written uninitialized.read_unwritten
 verifier.variations | CheckResult(outcome=Outcome.NOT_RUN) | sweep.on_other_devices
 verifier.variations | Answer("yes") | vmap.batched transforms.compiled forward_mode.forward_mode
@@ -122,6 +122,7 @@ verifier.checks | "" | deliberate.looks_deliberate
 verifier | iter(()) | extra_cases.judge_beyond
 verifier.diagnose | iter(()) | findings.causes_of
 verifier.checks | iter(()) | deliberate._of_a_step
+verifier.variations | iter(()) | repetition._called_again
 verifier.checks | frozenset() | grad_output.ignoring_grad_output
 verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_undeclared undeclared.at_unlisted
 verifier.checks | NoComposite("it is deleted") | composite.automatic_composite

@@ -3,7 +3,7 @@
 RIGHT = [
     "Scale", "Plain", "Skips", "ByName", "Running", "Counts", "TakesModule", "Nested", "Frozen",
     "Named", "Normed", "Averages", "Counted", "Spectral", "Lazy",
-    "Standardized", "Standardize", "Pruned",
+    "Standardized", "Standardize", "Pruned", "Decaying",
     "scaled", "by_another_name", "partly", "an_object", "total", "builtin", "torch.ops.aten.mul.Tensor",
 ]  # fmt: skip
 
@@ -24,6 +24,11 @@ EXPECTED |= {
         "Lazy": "`w`",
     }.items()
 }
+EXPECTED |= {(module, "_Decaying", "with spec"): {"status": "skipped"} for module in ("right", "wrong")}
+EXPECTED["wrong", "Decaying", "with spec"] = {
+    "status": "failed", "errors": {"GV408"}, "may": {"GV816"},
+    "names": ["after the module was called on other inputs"],
+}  # fmt: skip
 EXPECTED |= {
     ("wrong", "Pruned", "with spec"): {
         "status": "inconclusive",

@@ -206,6 +206,36 @@ class Pruned(Weighted):
         return Scale.apply(x, self.w * self.mask, 1.0)
 
 
+class _Decaying(Function):
+    """Backward looks on ctx for the decay of each step."""
+
+    @staticmethod
+    def forward(ctx, x, owner, rate):
+        ctx.decay = owner.decay(x.shape[-1], rate)
+        return x * owner.decay(x.shape[-1], rate)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.decay, None, None
+
+
+class Decaying(nn.Module):
+    """Keeps the decay of its last call."""
+
+    def __init__(self):
+        super().__init__()
+        self.key = self.kept = None
+
+    def decay(self, n, rate):
+        if self.key != (n, rate):
+            self.key = n, rate
+            self.kept = torch.exp(-rate * torch.arange(n, dtype=torch.float64))
+        return self.kept
+
+    def forward(self, x, rate):
+        return _Decaying.apply(x, self, rate)
+
+
 def scaled(x, w, *, factor=2.5):
     return Scale.apply(x, w, factor)
 

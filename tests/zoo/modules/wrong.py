@@ -122,6 +122,36 @@ class Pruned(Weighted):
         return Masked.apply(x, self.w, self.mask)
 
 
+class _Decaying(Function):
+    """Backward looks on the module for the decay of each step."""
+
+    @staticmethod
+    def forward(ctx, x, owner, rate):
+        ctx.owner = owner
+        return x * owner.decay(x.shape[-1], rate)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.owner.kept, None, None
+
+
+class Decaying(nn.Module):
+    """Keeps the decay of its last call."""
+
+    def __init__(self):
+        super().__init__()
+        self.key = self.kept = None
+
+    def decay(self, n, rate):
+        if self.key != (n, rate):
+            self.key = n, rate
+            self.kept = torch.exp(-rate * torch.arange(n, dtype=torch.float64))
+        return self.kept
+
+    def forward(self, x, rate):
+        return _Decaying.apply(x, self, rate)
+
+
 class Silent(Weighted):
     """Returns no tensor: nothing is verified, which is not green."""
 
