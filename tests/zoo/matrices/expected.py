@@ -15,7 +15,11 @@ RIGHT = [
 WRONG = ["Lower", "Trace", "SquaredTrace", "ProductOfDiagonal"]
 
 EXPECTED = {
-    ("bare", name, "without spec"): {"status": "inconclusive", "warnings": {"GV109"}, "may": {"GV410", "GV602"}}
+    ("bare", name, "without spec"): {
+        "status": "inconclusive",
+        "warnings": {"GV109"},
+        "may": {"GV410", "GV602"},
+    }
     for name in RIGHT
 }
 EXPECTED |= {
