@@ -322,7 +322,7 @@ def overlapping_cases(samples: Iterable[Sample], unlisted: Iterable[Sample] = ()
 def _of_one_module(base: Verified, later: Sample) -> Iterator[Finding]:
     """The same of one instance, where both cases build the same module."""
     if base.sample.case.init == later.case.init:
-        yield from _called_again(base, later.arguments)
+        yield from (replace(one, part=ACROSS_CASES) for one in _called_again(base, later.arguments))
 
 
 def _unlisted(finding: Finding, other: Sample) -> Finding:
