@@ -91,3 +91,5 @@ EXPECTED = {
         "names": ["grad_output"],
     },
 }
+EXPECTED["right", "Bisected", "with spec"] = {"status": "inconclusive", "warnings": {"GV109"}}
+EXPECTED["wrong", "Bisected", "with spec"] = {"status": "failed", "errors": {"GV101"}, "may": {"GV109"}}
