@@ -257,7 +257,7 @@ def draws_of_decades(spec: TensorInput) -> int:
     decades, count = sum(math.ceil(math.log10(end / MODERATE)) for end in ends), _count(spec)
     strata = FEWEST_STRATA * len(ends)
     needed = max(decades if decades > count // 2 else 0, strata if count < 2 * strata else 0)
-    return min(MOST_DECADES, math.ceil(needed / count))
+    return min(MOST_DECADES, math.ceil(needed / count)) if count else 0
 
 
 def _undeclared_points(drawn: list[TensorInput], rounds: int) -> Iterator[tuple[Point, int]]:

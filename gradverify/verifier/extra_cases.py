@@ -239,7 +239,7 @@ def _condition(name: str, value: int, listed: Sequence[int], constant: int) -> s
         return f"{name} % {constant} == 0"
     if constant and not value % constant and all(size % constant for size in listed):
         return f"{name} % {constant} != 0"
-    if all(size <= constant < value for size in listed):
+    if constant and all(size <= constant < value for size in listed):
         return f"{name} <= {constant}"
     if all(size < value for size in listed):
         return f"{name} <= {value - 1}"

@@ -61,7 +61,6 @@ _NO_TENSOR = re.compile(
     r"|must be Tensor, not (?:float|int|bool|NoneType)|'(?:float|int)' object is not subscriptable"
     r"|expected Tensor as|(?:float|int)\b.* has no len\(\)"
 )
-
 """A number where a tensor is meant; with the attribute that it is asked for, if it is one."""
 
 _NOT_TAKEN = re.compile(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gradverify.model import Effort
+from gradverify.model import Effort, TensorInput
+from gradverify.model.case import draws_of_decades
 from gradverify.spec.plan import plan_function
 
 SPEC = """
@@ -130,3 +131,8 @@ def test_an_order_of_sizes_that_no_case_has_is_left_out(plan, name, said):
 
 def test_each_value_of_an_option_is_beside_the_base_case(plan):
     assert ids(plan("TwoOptions").open_sized) == ["n=4,a=0,b=1", "n=4,a=1,b=0"]
+
+
+@pytest.mark.parametrize("ends", [(-1.0, 1.0), (-100.0, 100.0)])
+def test_an_empty_tensor_takes_no_draws_of_its_range(ends):
+    assert draws_of_decades(TensorInput("x", (0, 3), range=ends)) == 0
