@@ -31,6 +31,9 @@ INCONCLUSIVE_CODES = frozenset({"GV109"})
 NOT_VERIFIED = frozenset({Verdict.FAILED, Verdict.INCONCLUSIVE, Verdict.UNCHECKED})
 """Verdicts that are never green."""
 
+SAID_BY = {"GV110": ("GV101", "GV107", "GV108")}
+"""Codes beside which, as errors of the same gradient, a finding has nothing to add."""
+
 _SEVERITIES = tuple(Severity)
 
 
@@ -64,10 +67,15 @@ def merge_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """One finding for each (code, test, input, output): the worst, with the number of cases it affects.
 
     Sorted by severity, code, what is suspected, output and input. A suspicion on guessed inputs of one case
-    is left out where another case shows the same error for certain.
+    is left out where another case shows the same error for certain, and so is a small error of a gradient
+    that is wrong elsewhere.
     """
     certain = {(f.code, f.input, f.output) for f in findings if f.severity is Severity.ERROR}
-    findings = [f for f in findings if (f.suspected, f.input, f.output) not in certain]
+    findings = [
+        f
+        for f in findings
+        if not {(code, f.input, f.output) for code in (f.suspected, *SAID_BY.get(f.code, ()))} & certain
+    ]
     groups: dict[tuple[str, str, str, int, bool], list[Finding]] = {}
     for finding in findings:
         output = -1 if finding.output is None else finding.output

@@ -18,7 +18,7 @@ def checked(place, *asked):
 
 @pytest.fixture(scope="module")
 def wrong(place):
-    names = (*ELSEWHERE, *(MORE_ELSEWHERE if ALL_SEEDS else ()), "AlongThird", "Unknown")
+    names = (*ELSEWHERE, *(MORE_ELSEWHERE if ALL_SEEDS else ()), "AlongThird", "FromTheFirstRow", "Unknown")
     return checked(place, *(f"wrong.py::{name}" for name in names))
 
 
@@ -34,6 +34,12 @@ def test_a_value_that_needs_other_inputs_is_verified_at_those(wrong, name):
 
 def test_a_number_that_needs_another_rank_does_not_pass(wrong):
     assert wrong["AlongThird"]["status"] == "inconclusive"
+
+
+def test_an_offset_into_a_table_does_not_pass_at_0_alone(wrong):
+    assert wrong["FromTheFirstRow"]["status"] == "inconclusive"
+    (message,) = (f["message"] for f in wrong["FromTheFirstRow"]["findings"] if f["code"] == "GV109")
+    assert "`start` (1)" in message
 
 
 def test_a_value_that_no_inputs_suit_is_named_with_what_it_raises(wrong):

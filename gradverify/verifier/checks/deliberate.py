@@ -479,7 +479,8 @@ def _differ(one: Tensor, other: Tensor) -> bool:
 
 def _chosen(sample: Sample, place: int) -> str:
     """Which function of grad_output backward chose to give; empty for a linear one, or for any other."""
-    return chosen_of(partial(_gradient, sample, place), _cotangents(sample))
+    with filled_memory():  # what is never written is NaN then, and no function of anything
+        return chosen_of(partial(_gradient, sample, place), _cotangents(sample))
 
 
 def _gradient(sample: Sample, place: int, cotangents: Sequence[Tensor | None]) -> Tensor | None:

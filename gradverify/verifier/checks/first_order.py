@@ -150,7 +150,7 @@ def _is_right_with_forwards(sample: Sample) -> bool:
     return certify(alone, rtol=sample.subject.settings.rtol, key=sample.key) is not None
 
 
-NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
+NO_FLOAT64_PATH = "forward has no more digits than float32, so there is no float64 path to verify it by"
 WITHOUT_FLOAT64_PATH = (
     "Let forward compute in the dtype it is given, or name a composite of plain torch operations as "
     "`reference:`: it is judged in float32 by that. A mistake far beyond float32's rounding would have been "

@@ -231,7 +231,8 @@ def deliberate(finding: Finding, meant: str) -> Finding:
     """The finding where the source or the numbers say that no derivative is meant."""
     hint = (
         "If it is meant, say so in a spec: `surrogate: {reason: ...}`, or `surrogate:` with a composite "
-        "whose gradient it is; else this is a mistake."
+        "whose gradient it is. If one input is computed from others, make them together: `arguments:`. "
+        "Else this is a mistake."
     )
     said = f"inputs inferred: {finding.message}; but gradverify guessed {meant}"
     return replace(_inconclusive(finding, said, hint), cause="looks-surrogate")
@@ -383,7 +384,8 @@ KEEP_THE_DTYPE = (
 )
 
 WITHIN_TOLERANCE = (
-    "A truncated constant or a lower precision inside backward; within the tolerance, so no failure."
+    "A truncated constant, a series that ends early or a lower precision inside backward; it is within the "
+    "tolerance."
 )
 
 NOT_FINITE = (
@@ -503,7 +505,7 @@ def _near(values: Tensor, expected: Tensor) -> Tensor:
 def _missing(sample: Sample, finding: Finding, through_output: str, derivative: str) -> Finding:
     reader, name = sample.subject.reader, finding.input or ""
     is_none = reader is not None and reader.returned_none.get(sample.position_of(name), False)
-    what = "backward returns None for" if is_none else "the gradient is zero everywhere for"
+    what = "backward returns None for" if is_none else "backward gives zeros for"
     return replace(
         finding,
         code="GV107",

@@ -6,7 +6,7 @@ padding of 0, a flag that is off, None for a parameter that backward gives a gra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from math import copysign, isnan
@@ -135,6 +135,9 @@ MODERATE = 2.0
 BESIDE_LARGE, BESIDE_TINY, BESIDE_ZERO = 1.25, 0.02, 0.25
 """Other values of such a default, of an epsilon, and of 0: ordinary inputs show a difference at each."""
 
+LONGER = 2
+"""By how much a table is longer than what is read of it: an offset of 1 leads past neither end."""
+
 TINY = 0.01
 """Below it a default is an epsilon."""
 
@@ -241,6 +244,8 @@ def with_other_values(known: Known, state: State) -> State:
         most = None if isinstance(choice.value, str) else MOST_NAMED
         taken = tuple(islice((v for v in named if is_taken(caller, state, place, v)), most))
         others: Iterator[Nested] = iter(())
+        if choice.is_default and type(choice.value) is int and not taken:
+            state = _with_longer_tables(caller, state, place, [*choice.others()])
         # Numbers of the source are where paths part, as a probability of 0 does: none is an ordinary value.
         if choice.is_default and (not taken or type(choice.value) is float):
             others = (v for v in choice.others() if v not in taken)
@@ -285,6 +290,23 @@ def _roomier(caller: Caller, state: State, place: int, named: tuple[Nested, ...]
     larger = (state.at({symbol: size}) for symbol in state.symbols() for size in ROOM)
     fit = (s for s in larger if all(is_taken(caller, s, place, v) for v in (max(counts), value)))
     return next(fit, state)
+
+
+def _with_longer_tables(caller: Caller, state: State, place: int, others: Sequence[Nested]) -> State:
+    """The same, or with tensors longer than what is read of them where forward takes another number then.
+
+    An offset into a table that is as long as what it goes with can be nothing but 0.
+    """
+    if any(is_taken(caller, state, place, v) for v in others):
+        return state
+    places = [k for k, a in enumerate(state.arguments) if a.is_real and a.dims and a.dims[0].is_plain]
+    for longer in (places[1:], *([k] for k in places[1:])):
+        tried = state
+        for k in longer:
+            tried = tried.with_dim(k, 0, replace(state.arguments[k].dims[0], plus=LONGER))
+        if works(caller, tried) and any(is_taken(caller, tried, place, v) for v in others):
+            return tried
+    return state
 
 
 def _accepting(caller: Caller, state: State, place: int, value: Nested) -> State:

@@ -72,3 +72,18 @@ class Mode(Function):
     @staticmethod
     def backward(ctx, grad_output):
         return ctx.factor * grad_output, None
+
+
+class FromARow(Function):
+    """Scales by the rows of a table from a start on."""
+
+    @staticmethod
+    def forward(ctx, x, table, start=0):
+        rows = table[start : start + x.shape[0]]
+        ctx.save_for_backward(rows)
+        return x * rows
+
+    @staticmethod
+    def backward(ctx, grad):
+        (rows,) = ctx.saved_tensors
+        return grad * rows, None, None

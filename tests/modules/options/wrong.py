@@ -102,3 +102,17 @@ class Unknown(Function):
     @staticmethod
     def backward(ctx, grad_output):
         return 2 * grad_output, None
+
+
+class FromTheFirstRow(Function):
+    """Scales by the rows of a table from a start on, which backward forgets."""
+
+    @staticmethod
+    def forward(ctx, x, table, start=0):
+        ctx.save_for_backward(table)
+        return x * table[start : start + x.shape[0]]
+
+    @staticmethod
+    def backward(ctx, grad):
+        (table,) = ctx.saved_tensors
+        return grad * table[: grad.shape[0]], None, None

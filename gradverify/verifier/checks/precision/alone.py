@@ -64,7 +64,7 @@ from gradverify.verifier.numerics.verdict import Judged
 ORDER = ("float32", "bfloat16", "float16")
 """What a target without a float64 path is tried in, where no dtype is listed."""
 
-FLOAT32_INSIDE = "forward computes in float32 inside"
+FLOAT32_INSIDE = "forward has no more digits than float32"
 WRONG_IN_FLOAT64 = "in float64 its kernels give other values than in their own dtypes"
 NOT_TO_ALL_DIGITS = "its kernels do not give the reference's values to all digits of float64"
 

@@ -271,7 +271,9 @@ HINT_SIXTEEN = (
 )
 
 FEWEST_TELLING = 3
-"""Entries that must be numbers of 16 bits though the truth is not: by chance one is, once in 2^13."""
+"""Entries that must be numbers of 16 bits though the truth is not: by chance one is, once in 2^13.
+
+As many must be off by the same factor, which one entry always is."""
 
 CLEAR_FACTOR = 12.0
 """Standard deviations from which a constant factor is named."""
@@ -385,6 +387,8 @@ def _is_proportional(judgement: Judgement) -> bool:
     """Whether one factor explains the error at every entry."""
     found, error = judgement.found, judgement.got - judgement.truth
     if found is None or abs(found.factor) <= CLEAR_FACTOR * found.factor_error:
+        return False
+    if int((judgement.truth != 0).sum()) < FEWEST_TELLING:  # a factor explains any error at one entry
         return False
     left = (error - found.factor * judgement.truth).square().mean()
     rounded = (2 * judgement.value.form.unit * judgement.truth).square().mean()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from gradverify.verifier.checks.wording import KEEP_THE_DTYPE, number
+from gradverify.verifier.checks.wording import number
 from gradverify.verifier.diagnose.evidence import (
     Cause,
     Explanation,
@@ -426,6 +426,11 @@ def _turned(block: Tensor, turn: str) -> Tensor:
 LARGEST = 1e-6
 """Differences in units of the largest entry: some eight times float32's half unit in the last place, 6e-8."""
 
+FEWER_DIGITS = (
+    "Look for what computes in float32 in backward (`.float()`, torch.empty without dtype, a float32 constant), "
+    "or for an iteration or a series that ends too early."
+)
+
 LEAST_DIFFERENCES = 8
 """Fewer have different signs by chance."""
 
@@ -445,4 +450,4 @@ def float32_inside(pairs: Pairs) -> Cause | None:
     is_rounding = LEAST_OF_A_SIGN <= share <= 1 - LEAST_OF_A_SIGN
     enough = sum(signs.numel() for signs in larger) >= LEAST_DIFFERENCES
     what = f"{of_gradient(pairs[0])} is right to float32's digits alone"
-    return Cause("float32-inside", what, KEEP_THE_DTYPE, is_weak=True) if is_rounding and enough else None
+    return Cause("float32-inside", what, FEWER_DIGITS, is_weak=True) if is_rounding and enough else None
