@@ -427,8 +427,8 @@ LARGEST = 1e-6
 """Differences in units of the largest entry: some eight times float32's half unit in the last place, 6e-8."""
 
 FEWER_DIGITS = (
-    "Look for what computes in float32 in backward (`.float()`, torch.empty without dtype, a float32 constant), "
-    "or for an iteration or a series that ends too early."
+    "Look for what computes in float32 in backward (`.float()`, torch.empty without dtype, a float32 "
+    "constant), or for an iteration or a series that ends too early."
 )
 
 LEAST_DIFFERENCES = 8
