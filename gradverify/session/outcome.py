@@ -32,7 +32,7 @@ NOT_VERIFIED = frozenset({Verdict.FAILED, Verdict.INCONCLUSIVE, Verdict.UNCHECKE
 """Verdicts that are never green."""
 
 SAID_BY = {"GV110": ("GV101", "GV107", "GV108")}
-"""Codes beside which, as errors of the same gradient, a finding has nothing to add."""
+"""Codes beside which, of the same gradient, a finding has nothing to add."""
 
 _SEVERITIES = tuple(Severity)
 
@@ -68,13 +68,15 @@ def merge_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
     Sorted by severity, code, what is suspected, output and input. A suspicion on guessed inputs of one case
     is left out where another case shows the same error for certain, and so is a small error of a gradient
-    that is wrong elsewhere.
+    that is, or may be, wrong elsewhere.
     """
     certain = {(f.code, f.input, f.output) for f in findings if f.severity is Severity.ERROR}
+    larger = certain | {(f.suspected, f.input, f.output) for f in findings}
     findings = [
         f
         for f in findings
-        if not {(code, f.input, f.output) for code in (f.suspected, *SAID_BY.get(f.code, ()))} & certain
+        if (f.suspected, f.input, f.output) not in certain
+        and not any((code, f.input, f.output) in larger for code in SAID_BY.get(f.code, ()))
     ]
     groups: dict[tuple[str, str, str, int, bool], list[Finding]] = {}
     for finding in findings:

@@ -197,6 +197,19 @@ def undeclared(finding: Finding, why: str, declared: str) -> Finding:
     return _inconclusive(finding, said, declare(declared))
 
 
+def of_the_limit(finding: Finding) -> Finding:
+    """The finding where forward stops its rounds, and backward may be right for what they go to."""
+    said = (
+        f"{finding.message}; but forward repeats a step, and where it stops by a tolerance, the gradient of "
+        "its limit is off by about as much"
+    )
+    return _inconclusive(
+        finding,
+        said,
+        "Stop at a smaller tolerance, or say in the spec how far off it may be: `tolerance: {rtol: ...}`.",
+    )
+
+
 def of_other_buffers(finding: Finding, names: Sequence[str]) -> Finding:
     """The finding where buffers of a module hold other values than the equal ones it is built with."""
     buffers = f"the buffer{'s' if len(names) > 1 else ''} {listed_names([f'self.{n}' for n in names])}"

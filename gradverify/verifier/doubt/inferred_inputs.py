@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from math import inf, isfinite
 
 import torch
 from torch import Tensor
@@ -43,6 +44,7 @@ from gradverify.verifier.checks.neighbours import (
     Mistake,
     Neighbours,
     Reason,
+    compared,
     is_steady,
     mismatched,
     one_like,
@@ -59,6 +61,7 @@ from gradverify.verifier.checks.wording import (
     if_guessed,
     invented,
     joined,
+    of_the_limit,
     refused,
     undeclared,
     unsteady,
@@ -307,6 +310,20 @@ def _right_where_converged(sample: Sample) -> str:
     return ""
 
 
+TOLERANCE_OF_A_SOLVER = 1e-3
+"""Share of the largest derivative by which the gradient of a limit may miss that of the last round: solvers
+mostly stop at tolerances between 1e-3 and 1e-10."""
+
+
+def _is_as_small_as_a_tolerance(near: Neighbours, finding: Finding) -> bool:
+    worst = finding.entries.worst if finding.entries is not None else ()
+    off = max((abs(entry.actual - entry.expected) for entry in worst), default=inf)
+    comparison = near.once(compared) if isfinite(off) else None
+    if comparison is None:
+        return False
+    return off <= TOLERANCE_OF_A_SOLVER * comparison.numerical.abs().nan_to_num(0.0, 0.0, 0.0).max().item()
+
+
 NOT_CONVERGED = "that forward's iteration converges at such values"
 CONVERGES_ELSEWHERE = "forward repeats a step, which need not converge at such values"
 SOME_RANGE = "a narrower `range:`"
@@ -324,6 +341,13 @@ def _iterations(near: Neighbours, finding: Finding) -> Finding | None:
         return None
     right = near.once(_forward_iterates) and near.once(_right_where_converged)
     return _not_converged(near, finding, right) if right else None
+
+
+def _stops_at_a_tolerance(near: Neighbours, finding: Finding) -> Finding | None:
+    """Where forward converges, the rounds that it leaves out are a small part of the derivative."""
+    if finding.code not in OF_A_SLOPE or not near.once(_forward_iterates):
+        return None
+    return of_the_limit(finding) if _is_as_small_as_a_tolerance(near, finding) else None
 
 
 def _backward_iterates(near: Neighbours, finding: Finding) -> Finding | None:
@@ -437,8 +461,12 @@ AT_UNDECLARED: tuple[Reason, ...] = (
 )
 
 
-UNDER_A_SPEC: tuple[Reason, ...] = (_iterations,)
+UNDER_A_SPEC: tuple[Reason, ...] = (_stops_at_a_tolerance, _iterations)
 """At values that are drawn because a spec gives no range."""
+
+
+OF_A_RANGE: tuple[Reason, ...] = (_stops_at_a_tolerance,)
+"""At its ends, and at wide and special values of it."""
 
 
 UNDER_A_SPEC_AT_UNDECLARED: tuple[Reason, ...] = (_any_iterations, constant_there)
@@ -466,8 +494,8 @@ def guarded(
     """
     near = Neighbours(sample)
     if not sample.subject.inferred:
-        typical = sample.point is Point.TYPICAL
-        return {f: _excused(near, r, UNDER_A_SPEC) for f, r in results.items()} if typical else results
+        reasons = UNDER_A_SPEC if sample.point is Point.TYPICAL else OF_A_RANGE
+        return {f: _excused(near, r, reasons) for f, r in results.items()}
     certain_elsewhere = {_mistake(f) for f in reported if f.severity is Severity.ERROR}
 
     def is_certain(finding: Finding) -> bool:

@@ -376,4 +376,19 @@ EXPECTED = {
         "errors": {"GV101"},
         "names": ("`k`",),
     },
+    # Right for what forward goes to, and off by what its tolerance leaves out: its spec may declare one.
+    ("right", "NewtonToATolerance", "with spec"): {
+        "status": "inconclusive",
+        "twin": "wrong:NewtonToATolerance",
+        "or_else": {"inconclusive"},
+        "warnings": {"GV109"},
+        "notes": {"GV203"},
+        "names": ("`tolerance: {rtol: ...}`",),
+    },
+    ("wrong", "NewtonToATolerance", "with spec"): {
+        "status": "failed",
+        "twin": "right:NewtonToATolerance",
+        "errors": {"GV101"},
+        "names": ("`x`",),
+    },
 }
