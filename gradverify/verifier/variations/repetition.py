@@ -9,14 +9,14 @@ option is the same in every call of one case: only a call of another case overwr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
 import torch
 from torch import Tensor
 
-from gradverify.model import ACROSS_CASES, Finding, Severity, Swept
+from gradverify.model import ACROSS_CASES, Finding, RaisedError, Severity, Swept
 from gradverify.rules import rule
 from gradverify.verifier import guard
 from gradverify.verifier.checks.result import NOT_REPEATED, SAME_NUMBERS
@@ -192,19 +192,20 @@ def module_called_again(base: Verified) -> Varied:
     is_module = base.sample.subject.again is not None
     if not is_module or other is None or len(other) != len(base.sample.arguments):
         return Varied()
-    return Varied(tuple(_called_again(base, other)), Swept(calls=("one module twice",)))
+    found = _called_again(base, other)
+    if isinstance(found, RaisedError):
+        return Varied()
+    return Varied(() if found is None else (found,), Swept(calls=("one module twice",)))
 
 
-def _called_again(base: Verified, other: Sequence[Argument]) -> Iterator[Finding]:
+def _called_again(base: Verified, other: Sequence[Argument]) -> Finding | RaisedError | None:
     """What is wrong then. Where backward refuses, as after a write into what it saved, nothing is yet."""
     sample = base.sample
     if sample.subject.again is None:
-        return
+        return None
     function = sample.subject.again(arguments_of_call(other, [a.value for a in other]))
     call = called(replace(sample, problem=replace(sample.problem, function=function)))
-    found = None if isinstance(call, Raised) else CALLED_AGAIN.gradient(base, call.value)
-    if isinstance(found, Finding):
-        yield found
+    return call.error if isinstance(call, Raised) else CALLED_AGAIN.gradient(base, call.value)
 
 
 def _with_cause(base: Verified, finding: Finding) -> Finding:
@@ -310,39 +311,43 @@ def overlapping_cases(samples: Iterable[Sample], unlisted: Iterable[Sample] = ()
         swept = Swept(calls=("interleaved with other cases",))
         pairs = chain(pairwise([*alone, alone[0]]), pairwise([*alone[::-1], alone[-1]]))
         for base, later in pairs:
-            finding = next(_of_one_module(base, later.sample), None) or _overlapped(base, later.sample)
+            finding = _of_one_module(base, later.sample) or _overlapped(base, later.sample)
             if finding is not None and finding.severity is Severity.ERROR:
                 return Varied((finding,), swept)
             findings += [] if finding is None else [finding]
-    errors = ((_overlapped(alone[0], other), other) for other in unlisted)
-    doubted = [_unlisted(f, other) for f, other in errors if f is not None and f.severity is Severity.ERROR]
+    doubted = [found for other in unlisted if (found := _unlisted(alone[0], other)) is not None]
     return Varied((*findings[:1], *doubted[:1]), swept)
 
 
-def _of_one_module(base: Verified, later: Sample) -> Iterator[Finding]:
+def _of_one_module(base: Verified, later: Sample) -> Finding | None:
     """The same of one instance, where both cases build the same module."""
-    if base.sample.case.init == later.case.init:
-        yield from (replace(one, part=ACROSS_CASES) for one in _called_again(base, later.arguments))
+    if base.sample.case.init != later.case.init:
+        return None
+    found = _called_again(base, later.arguments)
+    return replace(found, part=ACROSS_CASES) if isinstance(found, Finding) else None
 
 
-def _unlisted(finding: Finding, other: Sample) -> Finding:
+def _unlisted(base: Verified, other: Sample) -> Finding | None:
     """What a call at sizes that no spec lists leaves behind: inconclusive."""
-    said = finding.message.replace("with other sizes or options", f"at {other.case.id}")
+    variant = replace(OVERLAPPED, when=f"after forward was called at {other.case.id}")
+    finding = _overlapped(base, other, variant)
+    if finding is None or finding.severity is not Severity.ERROR:
+        return None
     return replace(
         finding,
         code="GV109",
         severity=rule("GV109").severity,
-        message=f"{said}; no spec lists such sizes",
+        message=f"{finding.message}; no spec lists such sizes",
         hint=f"{STATE_HINT} List these sizes, if they are valid: then this is an error (GV408).",
     )
 
 
-def _overlapped(base: Verified, later: Sample) -> Finding | None:
+def _overlapped(base: Verified, later: Sample, variant: Variant = OVERLAPPED) -> Finding | None:
     """Backward works where its call is alone: whatever it raises now is no refusal of these inputs."""
     call = called(base.sample)
     if isinstance(call, Raised) or isinstance(called(later), Raised):
         return None
-    found = OVERLAPPED.gradient(base, call.value)
+    found = variant.gradient(base, call.value)
     if found is None or isinstance(found, Finding):
         return found
-    return OVERLAPPED.raised(base, found, serious=not found.deliberate)
+    return variant.raised(base, found, serious=not found.deliberate)
