@@ -320,6 +320,10 @@ LEAST_RUNS = 2
 """Runs with random errors before a difference counts as unexplained. In one of fifty runs the error that is
 put beside a number like one is itself rounded away, and the result hardly moves."""
 
+ONE_ORDER = 4.0
+"""Largest over smallest of what random errors make of a number that is not zero. What is zero but for its
+rounding is some 16 times as large with them, and has either sign."""
+
 POINTS = 4
 """Points on either side of x, `ASIDE` apart, to which all inputs move together. What ties stays tied, zeros
 stay, and a step of backward at x itself is none among the points on one side."""
@@ -339,6 +343,9 @@ class Spread:
     """The largest distance from the result without them, entry by entry; where the runs are all but alike,
     that between two of them: what all agree on, and the result without errors does not give, is no rounding
     but state."""
+    steady: Tensor
+    """bool: the result with errors and without keeps its sign and its order of magnitude, so whatever its
+    digits are, it is not zero. Where errors make it no number, those that leave it one count."""
     seen: bool
     """Every operation is torch's own, so that errors could be put into each."""
 
@@ -362,7 +369,8 @@ def without_own_rounding(sampler: Sampler, measured: NumericalJacobian, comparis
     others = sorted(rows[FIRST_ROWS:], key=lambda row: -worst[row].item())
     unasked = torch.zeros_like(left)
     for some in (rows[:FIRST_ROWS], others[:MOST_ROWS]):
-        explained[some] |= left[some] & (off[some] <= _row_round_off(sampler.problem, some, asked[some]))
+        rounded = _row_round_off(sampler.problem, some, asked[some], measured.flat[some])
+        explained[some] |= left[some] & (off[some] <= rounded)
         if not (explained & left).any():
             break
     else:
@@ -429,16 +437,16 @@ def _noise(sampler: Sampler) -> Tensor:
     return torch.full_like(sampler.centre, FEW_DIGITS * EPSILON * size.item())
 
 
-def _row_round_off(problem: Problem, rows: Sequence[int], asked: Tensor) -> Tensor | float:
+def _row_round_off(problem: Problem, rows: Sequence[int], asked: Tensor, zero: Tensor) -> Tensor | float:
     """Differences that own rounding explains in some rows of backward; `asked` are those to be explained.
 
-    (number of rows) × N, both; infinite in `asked` where nothing is to be explained.
+    (number of rows) × N, all three; infinite in `asked` where nothing is to be explained. `zero` is True
+    where the derivative is exactly that.
     """
     if not rows:
         return 0.0
-    explained = torch.as_tensor(
-        _explained_by(partial(analytical_rows, problem, rows, problem.primals), asked)
-    ).expand_as(asked)
+    backward = partial(analytical_rows, problem, rows, problem.primals)
+    explained = torch.as_tensor(_explained_by(backward, asked, zero)).expand_as(asked)
     if bool((asked.isinf() | (asked <= explained)).all()):
         return explained
     return torch.maximum(explained, FEW_DIGITS * _roughness(problem, rows, asked))
@@ -513,10 +521,14 @@ def _unseen(problem: Problem, measured: NumericalJacobian, comparison: Compariso
 
 
 def _explained_by(
-    run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | None = None
+    run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | None = None, zero: Tensor | None = None
 ) -> Tensor | float:
+    """Differences that own rounding explains; none where what is steady should be `zero` (bool)."""
     spread = _spread_of(run, asked)
-    return 0.0 if spread is None else FEW_DIGITS * spread.values
+    if spread is None:
+        return 0.0
+    explained = FEW_DIGITS * spread.values
+    return explained if zero is None else torch.where(spread.steady & zero, 0.0, explained)
 
 
 def _spread_of(run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | None = None) -> Spread | None:
@@ -541,9 +553,17 @@ def _spread_of(run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | Non
             break
     runs = torch.stack(results)
     between = (runs.amax(dim=0) - runs.amin(dim=0)).abs().nan_to_num(torch.inf, torch.inf)
-    return Spread(
-        torch.where(HOPELESS * between < values, between, values) if len(results) > 1 else values, seen
-    )
+    spread = torch.where(HOPELESS * between < values, between, values) if len(results) > 1 else values
+    return Spread(spread, _is_steady(torch.cat([base.value[None], runs])), seen)
+
+
+def _is_steady(results: Tensor) -> Tensor:
+    """Entries (bool) of which all numbers among several results have one sign and one order of magnitude."""
+    known = results.isfinite()
+    least = torch.where(known, results, torch.inf).amin(dim=0)
+    most = torch.where(known, results, -torch.inf).amax(dim=0)
+    alike = (least * ONE_ORDER > most) & (least > 0) | (most * ONE_ORDER < least) & (most < 0)
+    return alike & (known.sum(dim=0) > LEAST_RUNS)
 
 
 def _is_worth_a_run(asked: Tensor, moved: Tensor) -> bool:

@@ -64,7 +64,7 @@ def test_rows_that_are_too_many_to_be_asked_stay_open_and_the_worst_is_asked_fir
     """Of 30 saturated rows four are asked after the first; the last one is wrong by more than the others."""
     asked = []
 
-    def explained_by(_, rows, __):
+    def explained_by(_, rows, *__):
         asked.append(rows)
         return torch.tensor([0.0 if row == 29 else 1.0 for row in rows])[:, None]
 
@@ -97,6 +97,23 @@ def test_at_ordinary_values_everything_is_judged(maps):
     found = comparison_of(maps, elementwise(gelu, gelu_slope), -1.3, -0.5, 0.7, 1.9)
     assert found.covered.all()
     assert not found.not_judged.any()
+
+
+@pytest.mark.parametrize("above", [1e-15, 1e-14])
+def test_what_has_no_digits_left_is_not_zero_where_forward_is_constant(maps, above):
+    """Roundings make 1 / sqrt(x² - 1) anything but small, at the end of a clamp: NaN, too."""
+
+    def inside(x):
+        return x.clamp(min=1 + above)
+
+    def arcosh(x):
+        return (inside(x) + (inside(x) ** 2 - 1).sqrt()).log()
+
+    def slope(x):
+        return 1 / (inside(x) ** 2 - 1).sqrt()
+
+    xs = torch.linspace(-2.0, 0.5, 12).tolist()
+    assert comparison_of(maps, elementwise(arcosh, slope), *xs).wrong.any()
 
 
 @pytest.mark.parametrize("cut", [6.0, 3.0])
