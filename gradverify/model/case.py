@@ -197,6 +197,9 @@ UNDECLARED_BESIDE = SMALL_DECLARED - 1
 FEW_DECADES = 1e-2
 """Ratio of the smallest magnitude of a range to a typical one from which on typical draws miss decades."""
 
+SQUARE = frozenset({"spd", "symmetric", "invertible", "triangular", "cholesky-factor", "orthogonal"})
+"""Structures of a square matrix in the last two dimensions."""
+
 MODERATE = 2.0
 """Typical values stay within ±2 where their domain and range allow it."""
 
@@ -329,7 +332,7 @@ def is_signed(spec: TensorInput) -> bool:
 
 def _has_special_values(spec: TensorInput) -> bool:
     if spec.structure:
-        return False
+        return spec.structure in SQUARE and spec.shape[-1] > 1
     several = _count(spec) > 1 and not spec.distinct
     return several or (is_floating(spec) and allows_zero(spec))
 

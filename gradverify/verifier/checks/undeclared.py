@@ -199,14 +199,20 @@ def _reported(sample: Sample, judged: Judged) -> list[Finding]:
 
 
 def _at_declared_zeros(sample: Sample, comparison: Comparison) -> bool:
-    """Whether zeros alone get NaN, of inputs whose spec says that zeros are valid."""
+    """Whether zeros alone get NaN, of inputs whose spec says that zeros are valid, as a structure does."""
     x, lost = sample.inputs.flatten(sample.problem.primals), comparison.nonfinite.any(dim=0)
     zeros = {t.name for i in sample.case.inputs for t in tensors_of(i) if 0.0 in t.special}
+    structured = _structured(sample)
     for name, block in zip(sample.problem.input_names, sample.inputs.blocks, strict=True):
         part = slice(block.start, block.stop)
-        if lost[part].any() and (name not in zeros or x[part][lost[part]].any()):
+        if name not in structured and lost[part].any() and (name not in zeros or x[part][lost[part]].any()):
             return False
     return True
+
+
+def _structured(sample: Sample) -> set[str]:
+    """Inputs that a spec declares to be of a structure: so are the identity, and zeros."""
+    return {t.name for i in sample.case.inputs for t in tensors_of(i) if t.structure}
 
 
 def _findings(sample: Sample, comparison: Comparison) -> list[Finding]:
@@ -223,7 +229,9 @@ def _findings(sample: Sample, comparison: Comparison) -> list[Finding]:
 
 
 def _confirmed(sample: Sample, judged: Judged) -> Comparison:
-    comparison = seen_from_afar(sample, _certain(sample, judged), judged.measured)
+    comparison = _certain(sample, judged)
+    if not _structured(sample).issuperset(sample.problem.input_names):
+        comparison = seen_from_afar(sample, comparison, judged.measured)
     return where_differentiable(sample, comparison, judged.measured)
 
 

@@ -435,6 +435,8 @@ def describe_block(
     if nonfinite.any():
         at_kink = part(comparison.kinks, output, source)[nonfinite].any()
         has = "has finite slopes on either side" if at_kink else f"has a finite derivative: {derivative}"
+        if part(comparison.bound, output, source)[nonfinite].isinf().any():
+            has = f"ends and has a finite slope up to there: {place} is about {number(worst.expected)}"
         where = where_nonfinite(sample, name, nonfinite)
         said = f"{gradient} is NaN or infinite at {how_many}, where forward {has}"
         hint, cause = f"{where} {NOT_FINITE}".strip(), "branch" if where else ""

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
+from gradverify.model.case import SQUARE
 from gradverify.verifier.guard import lacking, of_another_version
 from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.frames import suspects_of
@@ -24,7 +25,6 @@ from gradverify.verifier.infer.shapes import by_rank, lower_ranks, names_rank, o
 from gradverify.verifier.infer.starting import is_weight
 from gradverify.verifier.infer.state import Argument, Dim, Kind, State, Waiting
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
-from gradverify.verifier.inputs.tensors import SQUARE
 from gradverify.verifier.raised_errors import is_bound_nowhere
 
 CUTTING = frozenset({"chunk", "tensor_split", "unsafe_chunk"})

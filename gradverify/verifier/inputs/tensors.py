@@ -34,6 +34,7 @@ from gradverify.model.case import (
     MIRRORED,
     MODERATE,
     SMALL_VALUES,
+    SQUARE,
     UNDECLARED_BESIDE,
     ZEROS,
     allows_zero,
@@ -85,6 +86,8 @@ def draw_undeclared(spec: TensorInput, seed: int, point: Point, draw: int) -> li
             _small_row(source, values, spec)
             for place in source.sample(range(len(values)), min(len(values), _zeros_among(values, spec))):
                 values[place] = 0.0
+    elif spec.structure in SQUARE:
+        values = [0.0] * len(values)  # zeros, or a multiple of the identity: all eigenvalues are one
     elif not spec.distinct and not spec.structure:
         shared = _row_of_all(values, spec, seed, draw)
         _even_rows(source, values, spec, shared)
@@ -207,10 +210,6 @@ Retraction = Callable[[Tensor], Tensor]
 
 DIAGONAL = 2.0
 """What is added to the diagonal where a matrix must be well away from singular."""
-
-
-SQUARE = frozenset({"spd", "symmetric", "invertible", "triangular", "cholesky-factor", "orthogonal"})
-"""Structures of a square matrix in the last two dimensions."""
 
 
 def fits(structure: str, shape: tuple[int, ...]) -> bool:

@@ -20,6 +20,7 @@ from gradverify.verifier.numerics.jacobian import (
     analytical_jacobian,
     numerical_jacobian,
 )
+from gradverify.verifier.numerics.one_sided import with_ends
 from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, CallProblem, Layout, Problem
 from gradverify.verifier.numerics.round_off import (
@@ -104,6 +105,7 @@ def judge_claim(
         found = Found(numerical_jacobian(sampler, suspect=claimed, only=range(count)))
     measured = found.measured if known is None else known.joined(found.measured, sampler.own)
     comparison = compare(claimed, measured, inputs, outputs, tolerance)
+    comparison, measured = with_ends(sampler, comparison, measured)
     suspicious = comparison.wrong | comparison.imprecise
     if suspicious.any():
         rows = _rows_that_may_round(comparison, suspicious, inputs)
