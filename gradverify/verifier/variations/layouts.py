@@ -20,6 +20,7 @@ from gradverify.model import Finding, Severity, Swept, TensorInput
 from gradverify.verifier.checks.wording import output_name
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.calling import Snapshot
 from gradverify.verifier.variations.call import called, is_accident
 from gradverify.verifier.variations.verified import Variant, Varied, Verified
 
@@ -255,11 +256,24 @@ def _expanded(base: Verified, swept: list[str]) -> Finding | None:
         same = None if slices is None else _at(base, position, slices)
         if same is None:
             continue
-        swept.append("inputs expanded")
         found = _judged(same, EXPANDED, (position,))
+        if found is not None and _is_written(same, position):
+            continue
+        swept.append("inputs expanded")
         if found is not None and found.severity is Severity.ERROR:
             return found
     return None
+
+
+def _is_written(base: Verified, position: int) -> bool:
+    """Whether forward writes into an argument: torch refuses that of one whose entries share their memory."""
+    before: list[Snapshot] = []
+
+    def noted(place: int, value: Tensor) -> Tensor:
+        before.extend([Snapshot.of(value)] if place == position else [])
+        return value
+
+    return not isinstance(called(base.sample, arrange=noted), Raised) and any(s.changed for s in before)
 
 
 def _slices_alike(base: Verified, argument: Argument) -> Tensor | None:
