@@ -59,6 +59,7 @@ from gradverify.verifier.interpreter.launches import launches, programs, watch_k
 from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.numerics.native_rounding import AlongGradient, Weighed, along_gradient
 from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.tracing import short_format
 from gradverify.verifier.numerics.verdict import Judged
 
 ORDER = ("float32", "bfloat16", "float16")
@@ -310,9 +311,11 @@ def judged_alone(sample: Sample, *, in_full: bool = False) -> CheckResult:
     wrong = any(f.severity is Severity.ERROR for found, _ in results for f in found)
     if wrong and subject.reference is None and _is_a_staircase(sample):
         results = [([_not_judged(sample, dtypes[0], STAIRS)], [])]
-    result = _native(
-        together([(located(sample, found), rows) for found, rows in results]), subject.why_native
-    )
+    placed = [(located(sample, found), rows) for found, rows in results]
+    short = short_format(sample.problem) if wrong and subject.reference is None else ""
+    if short and getattr(torch, short).is_floating_point:
+        placed = [([_unless_rounded(sample, f, short) for f in found], rows) for found, rows in placed]
+    result = _native(together(placed), subject.why_native)
     if subject.surrogate is not None:
         of_it = (replace(f, code="GV302") if f.code == "GV101" else f for f in result.findings)
         result = replace(result, findings=tuple(of_it))
@@ -402,6 +405,20 @@ def _is_a_staircase(sample: Sample) -> bool:
         return False
     flat = all(g is None or not g.any() for g in slope.value)
     return flat and not all(map(torch.equal, values.value, moved.value))
+
+
+def _unless_rounded(sample: Sample, finding: Finding, short: str) -> Finding:
+    """The finding; inconclusive where forward rounds to fewer digits inside than its error takes."""
+    entries = finding.entries
+    if finding.code not in OF_A_GRADIENT or finding.severity is not Severity.ERROR or entries is None:
+        return finding
+    off = max((abs(e.actual - e.expected) for e in entries.worst), default=math.inf)
+    size = max((abs(e.expected) for e in entries.worst), default=0.0)
+    if off > math.sqrt(torch.finfo(getattr(torch, short)).eps) * size:
+        return finding
+    return _not_judged(
+        sample, sample.subject.native, f"forward rounds to {short} inside, and so may its slope"
+    )
 
 
 def _without_composite(

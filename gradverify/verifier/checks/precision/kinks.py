@@ -21,13 +21,18 @@ from gradverify.verifier.numerics.calling import returned_tensors, substitute, w
 from gradverify.verifier.numerics.directional_derivative import slopes_along
 from gradverify.verifier.numerics.problem import CallProblem, Layout, Problem
 from gradverify.verifier.numerics.tolerance import Tolerance
+from gradverify.verifier.numerics.tracing import short_format
 from gradverify.verifier.numerics.verdict import Judged, judge
 
 
 def half_the_digits(native: Problem) -> float:
-    """The relative error that no formula may exceed in the dtype of a native problem's outputs."""
+    """The relative error that no formula may exceed in the dtype of a native problem's outputs.
+
+    Or in a shorter one that forward rounds to inside, as products of bfloat16 are added in float32.
+    """
     unit: float = native.outputs.rounding.max().item()
-    return math.sqrt(unit)
+    dtype = getattr(torch, short_format(native) or "float64")
+    return math.sqrt(max(unit, torch.finfo(dtype).eps) if dtype.is_floating_point else unit)
 
 
 def with_backward_of(native: CallProblem, exact: CallProblem) -> CallProblem | None:
