@@ -16,8 +16,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Entries, Entry, Finding, JacobianMap, Severity, indexed
-from gradverify.model.case import is_declared
+from gradverify.model import Entries, Entry, Finding, JacobianMap, Point, Severity, indexed
 from gradverify.rules import Family, rule
 from gradverify.verifier.checks.result import NO_VALUE, OTHER_VALUES, ROUNDED_AWAY, Uncovered
 from gradverify.verifier.checks.subject import Sample
@@ -119,7 +118,18 @@ def largest_difference(entries: Entries) -> str:
     if not math.isfinite(worst.actual):
         return f"{worst.actual} (the derivative is {number(worst.expected)})"
     difference = number(abs(worst.actual - worst.expected))
-    return f"{difference} (backward {number(worst.actual)}, {number(worst.expected)} expected)"
+    actual, expected = _apart(worst.actual, worst.expected)
+    return f"{difference} (backward {actual}, {expected} expected)"
+
+
+def _apart(one: float, other: float) -> tuple[str, str]:
+    """Two numbers with four significant digits each, or with as many as tell them apart."""
+    said = number(one), number(other)
+    for digits in range(6, 18, 2):
+        if said[0] != said[1] or one == other:
+            break
+        said = f"{one:.{digits}g}", f"{other:.{digits}g}"
+    return said
 
 
 def is_finite(entries: Entries) -> bool:
@@ -442,7 +452,7 @@ def describe_block(
         hint, cause = f"{where} {NOT_FINITE}".strip(), "branch" if where else ""
         return replace(finding, code="GV108", message=said, hint=hint, cause=cause)
     analytical, numerical = (part(m, output, source) for m in (comparison.analytical, comparison.numerical))
-    whole = output.chosen is None and is_declared(sample.point, sample.draw)
+    whole = output.chosen is None and sample.point in {Point.TYPICAL, Point.PLAIN}
     if wrong.any() and not analytical.any() and whole:
         return _missing(sample, finding, f" through output {position}" if several else "", derivative)
     is_short = is_float32(analytical, numerical, part(comparison.bound, output, source))

@@ -242,12 +242,13 @@ SAME = 1e-6
 
 
 def further_places(visited: Sequence[Place], kept: Kept, build: Build) -> tuple[FurtherPlace, ...]:
-    """One place for each case that was verified, then one at larger values, and one with other numbers.
+    """One place for each case that was verified, and at its declared special values, as of a label to ignore.
 
-    As many as may be asked.
+    Then one at larger values, and one with other numbers; as many as may be asked.
     """
     most = kept.allowance.left // CALLS
-    first = [place for place in visited if place.point is KindOfPoint.TYPICAL and place.draw == 0]
+    points = (KindOfPoint.TYPICAL, KindOfPoint.SPECIAL)
+    first = [place for point in points for place in visited if (place.point, place.draw) == (point, 0)]
     samples = [kept.sample(place, build) for place in first[:most]]
     judged = [one for one in samples if isinstance(one, Sample) and not one.disconnected]
     larger = [_larger(one) for one in judged if _unbounded(one.case) & {*one.problem.input_names}]
