@@ -233,22 +233,49 @@ class _Condition:
             yield changed
 
     def _whole_shape(self, left: ast.expr, right: ast.expr) -> State | None:
-        """After `x.shape[1:] == (3, 3)`, or of the whole shape: these sizes after the dimensions before."""
+        """After `x.shape[1:] == (3, n)`, or of the whole shape: these sizes after the dimensions before.
+
+        And after `x.shape == y.shape` those of the other one.
+        """
         start: int | None = 0
         shape = left
         if isinstance(left, ast.Subscript) and isinstance(left.slice, ast.Slice) and left.slice.lower:
             start, shape = integer(left.slice.lower), left.value
-        sizes = [integer(e) for e in right.elts] if isinstance(right, ast.Tuple | ast.List) else []
-        if not isinstance(shape, ast.Attribute) or shape.attr != "shape" or not sizes or None in sizes:
+        place, other = self._of_shape(shape), self._of_shape(right)
+        if place is None or start is None:
             return None
-        place = self._place(self.names.get(getattr(shape.value, "id", ""), ""))
-        if place is None or start is None or (start < 0 and start != -len(sizes)):
+        if other is not None:
+            alike = self.state.arguments[other].dims
+            return None if start else self.state.with_dims(place, alike)
+        sizes = [self._sized(e) for e in right.elts] if isinstance(right, ast.Tuple | ast.List) else []
+        fixed = [dim for dim in sizes if dim is not None]
+        if not fixed or len(fixed) < len(sizes) or (start < 0 and start != -len(sizes)):
             return None
         dims = self.state.arguments[place].dims
         before = max(0, len(dims) - len(sizes)) if start < 0 else start
         state, more = self.state.fresh(max(0, before - len(dims)))
-        fixed = (Dim(plus=n) for n in sizes if n is not None)
         return state.with_dims(place, (*(*dims, *more)[:before], *fixed))
+
+    def _of_shape(self, node: ast.expr) -> int | None:
+        """The argument whose whole shape an expression is: `x.shape`, `x.size()`."""
+        match node:
+            case (
+                ast.Attribute(value=ast.Name(id=name), attr="shape")
+                | ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size"), args=[])
+            ):
+                return self._place(self.names.get(name, ""))
+            case _:
+                return None
+
+    def _sized(self, node: ast.expr) -> Dim | None:
+        """What a size is: a number, or one of an argument."""
+        match self._term(node):
+            case int(number):
+                return Dim(plus=number)
+            case _Size(divisor=0) as size:
+                return self._dim(size)
+            case _:
+                return None
 
     def _term(self, node: ast.expr, depth: int = 0) -> _Size | _Rank | int | None:
         match node:

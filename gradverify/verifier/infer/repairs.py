@@ -23,7 +23,7 @@ from gradverify.verifier.inputs.arguments import BLOCK, STAND_IN
 COMPLEX = "complex128"
 
 _INDEX = re.compile(
-    r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int(?:32/int)?64|LongTensor"
+    r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int(?:32(?:/| or )int)?64|LongTensor"
     r"|to be (?:Long|int64)|index must be|must be (?:of d?type )?(?:torch\.)?(?:long|u?int\d+)"
     r"|applicable to (?:index|integral) tensor|not implemented for 'Double'"
 )

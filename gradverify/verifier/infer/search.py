@@ -20,7 +20,7 @@ from gradverify.model.case import SQUARE
 from gradverify.verifier.guard import lacking, of_another_version
 from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.frames import suspects_of
-from gradverify.verifier.infer.repairs import Row, by_call, refused_gradient, repairs, unbroadcast
+from gradverify.verifier.infer.repairs import Row, by_call, by_type, refused_gradient, repairs, unbroadcast
 from gradverify.verifier.infer.shapes import by_rank, lower_ranks, names_rank, one_number
 from gradverify.verifier.infer.starting import is_weight
 from gradverify.verifier.infer.state import Argument, Dim, Kind, State, Waiting
@@ -458,7 +458,11 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
     narrower = unbroadcast(state, message, parameters)
     if narrower is not None:
         yield narrower.dearer(costs.FEWER)
-    yield from (s.dearer(costs.RETYPE) for s in by_call(state, message, suspects_of(state, ran.backward)))
+    suspects = suspects_of(state, ran.backward)
+    yield from (s.dearer(costs.RETYPE) for s in by_call(state, message, suspects))
+    # What is an index there may be an entry of what is, or have another name.
+    places = dict.fromkeys((*suspects, *everything))
+    yield from (s.dearer(costs.RETYPE) for s in by_type(state, message, [*places]))
     if names_rank(message):
         # What has too many dimensions may be an index made of an input that the line does not name.
         yield from (

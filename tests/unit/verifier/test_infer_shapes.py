@@ -77,6 +77,39 @@ class Rows(Function):
         return None, g[ctx.saved_tensors[0]]
 
 
+class Columns(Function):
+    """Asks for a column for each matrix, in the names of the matrices' sizes."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        n, m, _ = a.shape
+        assert b.shape == (n, m, 1)
+        assert c.size() == b.size()
+        ctx.save_for_backward(a, b + c)
+        return a.mT @ (b + c)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        a, b = ctx.saved_tensors
+        return b @ g.mT, a @ g, a @ g
+
+
+class IndexedInBackward(Function):
+    """Forward hands an index on, which backward alone reads, one entry at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, chosen: Tensor, table: Tensor) -> Tensor:
+        ctx.save_for_backward(chosen, table)
+        return x @ table.mT
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        chosen, table = ctx.saved_tensors
+        for one in chosen:
+            table[one].norm()
+        return g @ table, None, None
+
+
 class Flat(Function):
     """As a kernel reads: whatever lies in memory behind a shorter tensor, here zeros."""
 
@@ -127,6 +160,15 @@ def test_what_is_cut_before_it_is_crossed_is_longer() -> None:
 
 def test_no_gradient_is_summed_where_a_lower_rank_needs_no_sum() -> None:
     assert {name: one.shape for name, one in tensors_of(Solved).items()} == {"a": ("n", "n"), "b": ("n",)}
+
+
+def test_a_shape_in_the_sizes_of_another_one_is_taken_from_an_assertion() -> None:
+    shapes = {name: one.shape for name, one in tensors_of(Columns).items()}
+    assert shapes["b"] == shapes["c"] == (*shapes["a"][:2], "1")
+
+
+def test_what_backward_alone_indexes_by_is_an_index() -> None:
+    assert tensors_of(IndexedInBackward)["chosen"].dtype == "int64"
 
 
 def test_an_error_about_what_was_computed_is_about_what_it_was_computed_of() -> None:
