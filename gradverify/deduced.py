@@ -66,7 +66,7 @@ DeducedInput = DeducedTensor | DeducedLiteral | DeducedSize | DeducedList | Dedu
 
 
 TO_FILL_IN = "..."
-"""What stands for the sizes of a tensor that are not known."""
+"""What stands for the sizes of a tensor, and for a number, that are not known."""
 
 
 @dataclass(frozen=True)

@@ -77,18 +77,20 @@ def forward_raised(
     device = tensors[0].device.type if tensors else "cpu"
     missing = lacking(error, device) or needs_the_cpu(error, device)
     after = f" (after {first_line(error.after)})" if error.after else ""
-    code, message = "GV001", f"forward raised {error.type}: {first_line(error.message)}{after}"
+    said = f"{first_line(error.message)}{after}"
+    code, message = "GV001", f"forward raised {error.type}: {said}"
     if missing:
         hint = missing
     elif inferred:
         message = f"on inferred inputs {message}"
         hint = of_another_version(error) or "Write a spec that gives this Function valid inputs."
     elif not all(t.numel() for t in tensors):
-        code, message = "GV412", message.replace(":", " for an empty input:", 1)
+        code, message = "GV412", f"forward raised {error.type} for an empty input: {said}"
         hint = "An empty batch is an ordinary input. If size 0 is not valid, leave it out of the spec."
     else:
         code = "GV002"
-        hint = "If these inputs are not valid, narrow `shape`, `range` or `domain` in the spec."
+        hint = "If these inputs are not valid, narrow `shape`, `range` or `domain` in the spec"
+        hint += ", or list what goes together as `cases:`." if where.options else "."
     found = _finding(code, message, hint, where, raised=error, shown_inputs=shown_inputs(arguments))
     return NoSample((found,), raised=error)
 

@@ -46,10 +46,10 @@ ANY_OBJECT = "module:attribute"
 def to_fill_in(known: Known, state: State) -> tuple[DeducedInput, ...]:
     """The arguments that have no default, as far as they are known."""
     needed = {p.name for p in known.parameters if not p.has_default}
-    return tuple(i for a in state.arguments if a.name in needed for i in _input(known, state, a))
+    return tuple(i for a in state.arguments if a.name in needed for i in _input(known, a))
 
 
-def _input(known: Known, state: State, argument: Argument) -> Iterator[DeducedInput]:
+def _input(known: Known, argument: Argument) -> Iterator[DeducedInput]:
     name, guess = argument.name, argument.guess
     facts = known.facts(name)
     is_object = any(not hasattr(Tensor, a) for a in facts.attributes) or bool(
@@ -59,10 +59,10 @@ def _input(known: Known, state: State, argument: Argument) -> Iterator[DeducedIn
         yield DeducedObject(name, GROUP)
         return
     match guess.kind:
-        case Kind.LITERAL if not (is_object and guess.is_invented_number):
+        case Kind.LITERAL if not guess.is_invented_number:
             yield DeducedLiteral(name, guess.choices)
-        case Kind.SIZE:
-            yield DeducedLiteral(name, state.shape(argument)[:1])
+        case Kind.LITERAL | Kind.SIZE if not is_object:
+            yield DeducedLiteral(name, (TO_FILL_IN,))  # an invented number has just failed
         case Kind.LIST:
             yield DeducedList(name, (_tensor(argument),) * argument.items)
         case Kind.INDEX | Kind.BOOL:
