@@ -168,7 +168,7 @@ def _progress(state: TargetState) -> str:
     done, count = len({c.case_id for c in state.cases_verified}), len(state.plan.cases)
     if not count or state.diagnosing or state.beyond is not None:
         return ""
-    return f"{done} of {count} {'case' if count == 1 else 'cases'} verified. "
+    return f"{done} of {count} {'case' if count == 1 else 'cases'} judged. "
 
 
 def _finding(
