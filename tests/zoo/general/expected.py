@@ -391,27 +391,4 @@ EXPECTED = {
         "errors": {"GV101"},
         "names": ("`x`",),
     },
-    # Right but at the end of a range, or of a structure
-    ("right", "PowerFromZero", "with spec"): {
-        "status": "passed",
-        "twin": "wrong:PowerFromZero",
-        "notes": {"GV203"},
-    },
-    ("wrong", "PowerFromZero", "with spec"): {
-        "status": "failed",
-        "twin": "right:PowerFromZero",
-        "errors": {"GV108"},
-        "names": ("`x`",),
-    },
-    ("right", "SymmetricExp", "with spec"): {
-        "status": "passed",
-        "twin": "wrong:SymmetricExp",
-        "notes": {"GV203"},
-    },
-    ("wrong", "SymmetricExp", "with spec"): {
-        "status": "failed",
-        "twin": "right:SymmetricExp",
-        "errors": {"GV108"},
-        "names": ("`a`",),
-    },
 }

@@ -764,38 +764,3 @@ class NewtonToATolerance(Function):
     def backward(ctx, g):
         (y,) = ctx.saved_tensors
         return g / (1 + 3 * y * y)
-
-
-class PowerFromZero(Function):
-    """x ** 1.5 for x from 0 on."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**1.5
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        return g * 1.5 * x**0.5
-
-
-class SymmetricExp(Function):
-    """exp of a symmetric matrix by its eigenvalues."""
-
-    @staticmethod
-    def forward(ctx, a):
-        values, vectors = torch.linalg.eigh(a)
-        ctx.save_for_backward(values, vectors)
-        return (vectors * values.exp()) @ vectors.mT
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, g):
-        values, vectors = ctx.saved_tensors
-        gap = values[:, None] - values[None, :]
-        middle = (values[:, None] + values[None, :]) / 2
-        half = gap / 2
-        slopes = middle.exp() * torch.where(half == 0, 1.0, half.sinh() / torch.where(half == 0, 1.0, half))
-        return vectors @ (vectors.mT @ g @ vectors * slopes) @ vectors.mT

@@ -14,6 +14,8 @@ WRONG = {
     "VectorPath": "GV601",
     "LogProbabilities": "GV101",
     "KeptForAShape": "GV101",
+    "PowerFromZero": "GV108",
+    "SymmetricExp": "GV108",
 }
 
 RIGHT = (*WRONG, "ThinQR", "TransportPlan", "Torsion", "SkewTail")

@@ -241,3 +241,38 @@ class KeptForAShape(Function):
             steps = torch.arange(len(g), dtype=g.dtype, device=g.device)
             _decays[key] = torch.exp(-ctx.rate * steps)
         return g * _decays[key], None
+
+
+class PowerFromZero(Function):
+    """x ** 1.5 for x from 0 on, whose gradient at 0 is 0 / 0."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**1.5
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 1.5 * x**1.5 / x
+
+
+class SymmetricExp(Function):
+    """exp of a symmetric matrix by its eigenvalues: 0 / 0 where two of them are equal."""
+
+    @staticmethod
+    def forward(ctx, a):
+        values, vectors = torch.linalg.eigh(a)
+        ctx.save_for_backward(values, vectors)
+        return (vectors * values.exp()) @ vectors.mT
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        values, vectors = ctx.saved_tensors
+        gap = values[:, None] - values[None, :]
+        middle = (values[:, None] + values[None, :]) / 2
+        slopes = middle.exp() * 2 * (gap / 2).sinh() / gap
+        slopes = torch.where(torch.eye(len(values), dtype=torch.bool), values.exp(), slopes)
+        return vectors @ (vectors.mT @ g @ vectors * slopes) @ vectors.mT
