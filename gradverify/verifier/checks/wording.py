@@ -478,7 +478,7 @@ def _located(
     analytical, numerical, bound, kinks = (part(m, output, source) for m in compared)
     entries = entries_of(analytical, numerical, bound, marked, output, source)
     largest = (analytical - numerical).abs()[marked].max() / bound[marked].max().clamp_min(TINY)
-    judged = bound.isfinite() & ~kinks
+    judged = (bound.isfinite() | marked) & ~kinks
     labels = (f"y{position}" if sample.outputs_returned > 1 else "y", name)
     finding = sample.finding(
         "GV101",
