@@ -122,7 +122,10 @@ verifier.checks | "" | deliberate.looks_deliberate
 verifier | iter(()) | extra_cases.judge_beyond
 verifier.diagnose | iter(()) | findings.causes_of
 verifier.checks | iter(()) | deliberate._of_a_step
-verifier.variations | iter(()) | repetition._called_again
+verifier.variations | None | repetition._called_again
+verifier.variations | False | layouts._is_written
+verifier.infer | given[1] | choices._with_longer_tables
+verifier.numerics | given[1:] | one_sided.with_ends
 verifier.checks | frozenset() | grad_output.ignoring_grad_output
 verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_undeclared undeclared.at_unlisted
 verifier.checks | NoComposite("it is deleted") | composite.automatic_composite

@@ -5,6 +5,7 @@ RIGHT = [
     "Normalize", "LearnedStep", "SortedTies", "FirstOrderOnly",
     "ScaledPower", "ScaledPower@scale",
     "SumOf", "RoundSTE", "Reversal", "LogDet", "SphereHeight", "Apply", "CubeLayer", "RunningMean", "RowMax",
+    "ScaledFirstRow",
 ]  # fmt: skip
 
 EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT} | {

@@ -377,3 +377,20 @@ class ScaledPower(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return g * ctx.scale * ctx.exponent * x ** (ctx.exponent - 1), None, None
+
+
+class ScaledFirstRow(Function):
+    """Writes into the first row of its input, and says so."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        ctx.mark_dirty(x)
+        x[0].mul_(factor)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        first = torch.arange(g.shape[0], device=g.device) == 0
+        scale = torch.where(first, ctx.factor, 1.0).to(g.dtype)
+        return g * scale.reshape(-1, *[1] * (g.dim() - 1)), None
