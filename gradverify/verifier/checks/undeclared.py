@@ -211,7 +211,7 @@ def _at_declared_zeros(sample: Sample, comparison: Comparison) -> bool:
 
 
 def _structured(sample: Sample) -> set[str]:
-    """Inputs that a spec declares to be of a structure: so are the identity, and zeros."""
+    """Inputs that a spec declares to be of a structure: so is their special point, as the identity."""
     return {t.name for i in sample.case.inputs for t in tensors_of(i) if t.structure}
 
 

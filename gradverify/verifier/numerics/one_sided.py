@@ -25,7 +25,7 @@ SETTLES = 0.5
 zero changes by as much each time."""
 
 MOST_COLUMNS = 64
-"""Inputs that are asked about."""
+"""Inputs that are asked about; those after them stay uncovered."""
 
 
 def with_ends(
@@ -33,7 +33,7 @@ def with_ends(
 ) -> tuple[Comparison, NumericalJacobian]:
     """Both with the entries that are no number where forward ends and has a finite slope: these are wrong.
 
-    M × N. Six forwards for each input at which backward is no number and nothing is known of forward.
+    M × N. 18 forwards for each input at which backward is no number and nothing is known of forward.
     """
     lost = ~comparison.analytical.isfinite() & measured.error.isinf()
     columns = lost.any(dim=0).nonzero().flatten().tolist()[:MOST_COLUMNS]

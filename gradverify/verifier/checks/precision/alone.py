@@ -37,6 +37,7 @@ from gradverify.verifier.checks.float32_inside import every_output_is_float32, t
 from gradverify.verifier.checks.kept import judged_jacobians
 from gradverify.verifier.checks.precision.findings import in_dtype, together
 from gradverify.verifier.checks.precision.judging import OF_A_GRADIENT, OF_AN_OUTPUT, OWN_FLOAT32
+from gradverify.verifier.checks.precision.kinks import half_the_digits
 from gradverify.verifier.checks.precision.native import NativeCall, plainly, values_of
 from gradverify.verifier.checks.precision.truth import FromNative, OwnFloat32, Place, agree, exact_problem
 from gradverify.verifier.checks.precision.value_ranges import room_around
@@ -414,7 +415,7 @@ def _unless_rounded(sample: Sample, finding: Finding, short: str) -> Finding:
         return finding
     off = max((abs(e.actual - e.expected) for e in entries.worst), default=math.inf)
     size = max((abs(e.expected) for e in entries.worst), default=0.0)
-    if off > math.sqrt(torch.finfo(getattr(torch, short)).eps) * size:
+    if off > half_the_digits(sample.problem) * size:
         return finding
     return _not_judged(
         sample, sample.subject.native, f"forward rounds to {short} inside, and so may its slope"
