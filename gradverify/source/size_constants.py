@@ -135,6 +135,9 @@ _STEPPING = frozenset(
 _ROUNDING = frozenset({"next_power_of_2", "bit_length", "log2"})
 """What rounds a size up to a power of two: at such a size nothing is left over."""
 
+_COUNTED_IN = {"uint8": 8, "byte": 8, "int8": 7, "char": 7, "int16": 15, "short": 15}
+"""Bits that narrow integers count with, by what a call casts to: an index beyond is another one."""
+
 _LAUNCHING = ("num_warps", "num_stages", "num_ctas")
 """Ends of names that say how a kernel is launched: no size is held against them."""
 
@@ -220,12 +223,22 @@ def _without(node: ast.AST) -> Iterator[SizeConstant]:
             yield SizeConstant(2, POWER_OF_TWO, node.lineno)
         case ast.Call(func=func, args=args):
             called = last_name(func)
+            yield from _cast(node)
             if called == "range":
                 yield from _bare(args[-1:], 2)
             elif called in _STEPPING:
                 yield from _bare(args, 4)
         case _:
             pass
+
+
+def _cast(call: ast.Call) -> Iterator[SizeConstant]:
+    """`i.to(torch.uint8)`, `i.byte()`, `torch.empty(n, dtype=torch.int8)`: what is kept counts so far."""
+    to = [one for one in (*call.args, *(k.value for k in call.keywords)) if isinstance(one, ast.Attribute)]
+    for one in (*to, *([] if call.args else [call.func])):
+        name = last_name(one)
+        if isinstance(one, ast.Attribute) and name in _COUNTED_IN:
+            yield SizeConstant(1 << _COUNTED_IN[name], f"indices in {name}", one.lineno)
 
 
 def _entries(node: ast.expr) -> list[ast.expr]:

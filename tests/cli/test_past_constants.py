@@ -49,6 +49,33 @@ class Tail(Rare):
         n = x.shape[0]
         return 2 * g * x * (torch.arange(n) < max(n // 64 * 64, 64))
 
+class Largest(torch.autograd.Function):
+    # Where it was is kept in a byte.
+
+    @staticmethod
+    def forward(ctx, x):
+        y, where = x.max(-1)
+        ctx.save_for_backward(where.to(torch.uint8))
+        ctx.shape = x.shape
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (where,) = ctx.saved_tensors
+        return g.new_zeros(ctx.shape).scatter(-1, where.long()[..., None], g[..., None])
+
+class Signs(torch.autograd.Function):
+    # A byte for each entry is right at every size.
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward((x > 0).byte())
+        return x.relu()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0]
+
 class Centred(torch.autograd.Function):
     # Right for odd kernels alone.
 
@@ -73,6 +100,8 @@ functions:
   Turned: {sizes: {n: 2}, inputs: {x: [n, 3]}}
   Rare: {sizes: {n: 5}, inputs: {x: {shape: [n], range: [-2, 2]}}}
   Tail: {sizes: {n: 5}, inputs: {x: {shape: [n], range: [-2, 2]}}}
+  Largest: {sizes: {m: 2, n: 5}, inputs: {x: [m, n]}}
+  Signs: {sizes: {m: 2, n: 5}, inputs: {x: [m, n]}}
   Centred: {sizes: {b: 2, h: [6, 5], k: [3, 1]}, inputs: {x: [b, h], w: [k]}}
 """
 
@@ -93,6 +122,11 @@ def test_past_constants(tmp_path):
     assert (found["code"], targets["Tail"]["status"]) == ("GV109", "inconclusive")
     assert "no spec says that n=65, just past 64" in found["message"]
     assert "list such a value of `n` " in found["hint"] and "as in `n <= 64`" in found["hint"]
+    # What a narrow integer counts to is a constant of the source.
+    (found,) = targets["Largest"]["findings"]
+    assert (found["code"], targets["Largest"]["status"]) == ("GV109", "inconclusive")
+    assert "past indices in uint8 = 256 is valid" in found["message"]
+    assert targets["Signs"]["status"] == "passed" and not targets["Signs"]["swept"]["not_past"]
     # The condition that is proposed allows what is listed, not what was tried.
     (found,) = targets["Centred"]["findings"]
     assert found["code"] == "GV109"

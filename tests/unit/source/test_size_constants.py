@@ -48,6 +48,17 @@ def test_constants_of_a_target_and_of_what_it_uses() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("kept, found", [
+    ("x.argmax(-1).to(torch.uint8)", "indices in uint8 = 256"),
+    ("torch.zeros(n, dtype=torch.int8)", "indices in int8 = 128"),
+    ("x.argmax(-1).byte()", "indices in byte = 256"),
+    ("x.long(), byte(x), x.dtype == torch.uint8", ""),
+])  # fmt: skip
+def test_what_narrow_integers_count_to(kept: str, found: str) -> None:
+    constants = size_constants(f"import torch\ndef f(x, n):\n    return {kept}\n", "f")
+    assert [str(c) for c in constants] == [found] * bool(found)
+
+
 @pytest.mark.parametrize("name", ["Other", "call"])
 def test_a_target_bound_by_another_name(name: str) -> None:
     assert [str(c) for c in size_constants(MODULE, name)] == ["a power of 2", "33 (line 29)"]
