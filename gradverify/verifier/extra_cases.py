@@ -252,23 +252,25 @@ RANK = 3
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def with_three_dimensions(case: Case) -> Case | None:
-    """The case whose deepest tensors have three dimensions, the middle one of size 1, and as many entries.
+def with_three_dimensions(case: Case) -> Iterator[Case]:
+    """The case whose deepest tensors have three dimensions, one of size 1, and as many entries.
 
-    None where they have three already, or none has a dimension.
+    One for each place of it, the middle first: an option that names an axis means the same one at some of
+    them. None where they have three already, or none has a dimension.
     """
     tensors = [i for i in case.inputs if isinstance(i, TensorInput)]
     deepest = max((len(t.shape) for t in tensors if _is_free(t)), default=0)
     if case.hook or not 0 < deepest < RANK:
-        return None
-    changed = {t.name: _shape(t.shape) for t in tensors if len(t.shape) == deepest}
+        return
+    changed = {t.name: _shapes(t.shape) for t in tensors if len(t.shape) == deepest}
     if not all(_is_free(t) or t.value is None for t in tensors if t.name in changed):
-        return None
-    inputs = (
-        replace(i, shape=changed[i.name]) if isinstance(i, TensorInput) and i.name in changed else i
-        for i in case.inputs
-    )
-    return replace(case, inputs=tuple(inputs))
+        return
+    for place in range(min(map(len, changed.values()))):
+        inputs = (
+            replace(i, shape=changed[i.name][place]) if isinstance(i, TensorInput) and i.name in changed else i
+            for i in case.inputs
+        )
+        yield replace(case, inputs=tuple(inputs))
 
 
 def _is_free(tensor: TensorInput) -> bool:
@@ -277,15 +279,19 @@ def _is_free(tensor: TensorInput) -> bool:
     return plain and tensor.dtype.startswith(("float", "complex"))
 
 
-def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return (shape[0], 1, shape[1]) if len(shape) == 2 else (1, 1, *shape)
+def _shapes(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
+    if len(shape) == 1:
+        (n,) = shape
+        return (1, 1, n), (n, 1, 1)
+    n, m = shape
+    return (n, 1, m), (n, m, 1), (1, n, m)
 
 
 def judged_at_three_dimensions(
     usual: Sample, sample: Sample | NoSample, state: CaseState
 ) -> Iterator[Finding]:
     """What is wrong there, which leaves the target open; `usual` is the sample of the inputs found."""
-    if isinstance(sample, NoSample) or not _is_the_same(usual, sample):
+    if isinstance(sample, NoSample):
         return
     found = at_undeclared(sample)
     shapes = [
@@ -478,15 +484,18 @@ def with_a_longer_item(case: Case) -> Iterator[tuple[Case, str, int]]:
 
 
 def _another_rank(asked: Verification) -> Iterator[Event]:
-    """Inferred inputs at three dimensions, for each combination of options."""
+    """Inferred inputs at three dimensions, for each combination of options: the first that change nothing."""
     inferred = asked.is_verified and asked.request.inferred
     first_of_each = {c.options: c for c in reversed(asked.request.plan.cases)} if inferred else {}
     for case in first_of_each.values():
-        deeper = with_three_dimensions(case)
-        usual = asked.sample(case) if deeper is not None else None
-        if deeper is not None and usual is not None:
-            judge = partial(judged_at_three_dimensions, usual)
-            yield from asked.noted(asked.ask(deeper, judge, named=f"{case.id} at three dimensions"), case)
+        deeper = list(with_three_dimensions(case))
+        usual = asked.sample(case) if deeper else None
+        for one in deeper if usual is not None else ():
+            sample = asked.sample(one)
+            if usual is not None and sample is not None and _is_the_same(usual, sample):
+                judge = partial(judged_at_three_dimensions, usual)
+                yield from asked.noted(asked.ask(one, judge, named=f"{case.id} at three dimensions"), one)
+                break
 
 
 def _overlapping_cases(asked: Verification) -> Iterator[Event]:

@@ -75,3 +75,21 @@ class Columns(Function):
     @staticmethod
     def backward(ctx, grad_output):
         return grad_output.reshape(-1, 1).expand(ctx.shape[0], ctx.shape[-1]).reshape(ctx.shape)
+
+
+class AlongAnAxis(Function):
+    """Wrong for an axis before one of size 1: sums that are squeezed spread over rows."""
+
+    @staticmethod
+    def forward(ctx, x, dim=0):
+        ctx.dim = dim
+        ctx.save_for_backward(x)
+        return x.exp() / x.exp().sum(dim, keepdim=True)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        total = x.exp().sum(ctx.dim, keepdim=True)
+        y = x.exp() / total
+        along = ((grad_output * x.exp()).sum(ctx.dim) / total.squeeze()).unsqueeze(ctx.dim)
+        return y * (grad_output - along), None
