@@ -226,6 +226,8 @@ SIZED = {
     "RotationUnsummed": ("failed", "d: [4, 6]"),
     "Turned": ("passed", "d: [2, 8]"),
     "Norms": ("passed", "d: [2, 8]"),
+    "LeastSquares": ("passed", "rows: [4, 5], unknowns: [3, 4]"),
+    "LeastSquaresUnsolved": ("failed", "rows: [4, 5], unknowns: [3, 4]"),
 }
 """Verdicts, and what the drafted spec says of the sizes."""
 

@@ -268,6 +268,9 @@ TRUSTING = re.compile(
 """Routines that read only part of a matrix, or trust its rank: right only for the kind they are meant for.
 Eigenvectors have no scale of their own besides, and nothing but what does not hang on it has a derivative."""
 
+FACTORIZING = frozenset({"qr", "cholesky", "cholesky_ex", "lu", "lu_factor", "lu_factor_ex", "lu_unpack"})
+"""Routines that give triangular factors of a matrix."""
+
 CLAMPS = frozenset({"clamp", "clamp_", "clamp_min", "clamp_max", "clip", "clip_"})
 """Calls that hold a tensor within bounds."""
 
@@ -357,8 +360,14 @@ def _whole(
     """What the bodies tell of the target as a whole; `called` are forward's own names of the parameters."""
     ahead, back = _nodes(of_forward), _nodes(of_backward)
     nodes = [*ahead, *back]
-    routines = [called_name(n) for n in nodes if isinstance(n, ast.Call)]
-    trusted = [name for name in routines if TRUSTING.search(name)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    routines = [called_name(call) for call in calls]
+    factors = {name for node in nodes for name in _factors(node)}
+    trusted = [
+        name
+        for call, name in zip(calls, routines, strict=True)
+        if TRUSTING.search(name) and factors.isdisjoint(getattr(n, "id", "") for n in ast.walk(call))
+    ]
     cut = {n for node in nodes for n in _parts(node) if 1 < n <= MOST_PARTS}
     roots = any(called_name(n) in ROOTS for n in ahead) and any(
         TRUSTING.search(called_name(n)) for n in ahead
@@ -378,6 +387,15 @@ def _whole(
 
 def _nodes(bodies: Iterable[ast.FunctionDef]) -> list[ast.AST]:
     return [node for body in bodies for node in ast.walk(body)]
+
+
+def _factors(node: ast.AST) -> Iterator[str]:
+    """Names that a factorization is assigned to: of its factors nothing has to be taken on trust."""
+    match node:
+        case ast.Assign(targets=[target], value=ast.Call() as call) if called_name(call) in FACTORIZING:
+            yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+        case _:
+            pass
 
 
 def _globals_of(function: Callable[..., Any] | None) -> Mapping[str, Any]:

@@ -266,7 +266,7 @@ def repairs(state: State, error: RaisedError, further: Sequence[Row] = ()) -> It
         if row.seen.search(message):
             for number, changed in enumerate(row.repair(state, message, suspects)):
                 yield changed.dearer(row.cost + row.step * number)
-    for several in (shapes.by_reshape, shapes.by_unpacking, shapes.by_fixed_size):
+    for several in (shapes.by_reshape, shapes.by_order, shapes.by_unpacking, shapes.by_fixed_size):
         yield from _priced(several(state, message, suspects))
     yield from _priced(shapes.by_size(state, message))
 

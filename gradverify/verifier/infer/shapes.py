@@ -278,6 +278,23 @@ def by_reshape(state: State, message: str, suspects: Sequence[int]) -> Priced:
         yield from _into_product(state, [of_size[p] for p in parts if p in of_size], dims)
 
 
+def by_order(state: State, message: str, _: Sequence[int]) -> Priced:
+    """After `reshape(...)`: of two neighbouring sizes the first is the larger one.
+
+    What is reshaped may come from an input that the line does not name. A system of equations has more rows than unknowns, a factor is as narrow as what it factors.
+    """
+    values = state.values
+    pairs = (
+        (first.symbol, second.symbol)
+        for argument in (state.arguments if _RESHAPED.search(message) else ())
+        for first, second in itertools.pairwise(argument.dims)
+        if first.is_plain and second.is_plain and values[first.symbol] < values[second.symbol]
+    )
+    for number, (first, second) in enumerate(dict.fromkeys(pairs)):
+        turned = state.at({first: values[second], second: values[first]})
+        yield turned, costs.MERGE + costs.NEXT_WAY * number
+
+
 def _factored(state: State, place: int, parts: Sequence[int]) -> Iterator[tuple[Dim, ...]]:
     """After `x.reshape(n, d * d)`: dimensions for `x` whose products the parts are, in their order.
 

@@ -134,3 +134,36 @@ class Norms(Function):
         grad = torch.zeros_like(x)
         grad[..., 0], grad[..., last] = g * x[..., last], g * x[..., 0]
         return grad
+
+
+class LeastSquares(Function):
+    """More rows than unknowns, for the reshape alone; the triangle that is solved by is a factor of it."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        batch, rows, unknowns = a.shape
+        q, r = torch.linalg.qr(a, mode="reduced")
+        x = torch.linalg.solve_triangular(r, (b[:, None] @ q).view(batch, unknowns, 1), upper=True)
+        ctx.save_for_backward(a, b, x, r)
+        return x
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        a, b, x, r = ctx.saved_tensors
+        w = torch.linalg.solve_triangular(r.mT, g, upper=False)
+        w = torch.linalg.solve_triangular(r, w, upper=True)
+        off = b[..., None] - a @ x
+        return off @ w.mT - a @ w @ x.mT, (a @ w)[..., 0]
+
+
+class LeastSquaresUnsolved(LeastSquares):
+    """Wrong: what the residual alone tells."""
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        a, b, x, r = ctx.saved_tensors
+        w = torch.linalg.solve_triangular(r.mT, g, upper=False)
+        w = torch.linalg.solve_triangular(r, w, upper=True)
+        return (b[..., None] - a @ x) @ w.mT, (a @ w)[..., 0]
