@@ -266,8 +266,9 @@ def with_three_dimensions(case: Case) -> Iterator[Case]:
     if not all(_is_free(t) or t.value is None for t in tensors if t.name in changed):
         return
     for place in range(min(map(len, changed.values()))):
+        there = {name: shapes[place] for name, shapes in changed.items()}
         inputs = (
-            replace(i, shape=changed[i.name][place]) if isinstance(i, TensorInput) and i.name in changed else i
+            replace(i, shape=there[i.name]) if isinstance(i, TensorInput) and i.name in there else i
             for i in case.inputs
         )
         yield replace(case, inputs=tuple(inputs))

@@ -25,7 +25,7 @@ from gradverify.verifier.checks.reading import Irregularity, Remark
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.samples import with_defaults
 from gradverify.verifier.checks.subject import Sample, first_line
-from gradverify.verifier.checks.wording import listed_names, number, output_name
+from gradverify.verifier.checks.wording import apart, listed_names, output_name
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import CallProblem, Graph
@@ -218,10 +218,10 @@ def _with_undefined(
         return None
     worst = int((got - wanted).abs().argmax())
     name = problem.input_names[sample.inputs.block_of(worst)]
+    gives, due = apart(got[worst].item(), wanted[worst].item())
     return sample.finding(
         "GV407",
-        f"the gradient of `{name}` is wrong {when}: {number(got[worst].item())}, with zeros in its place "
-        f"{number(wanted[worst].item())}",
+        f"the gradient of `{name}` is wrong {when}: {gives}, with zeros in its place {due}",
         hint="Treat None as zeros, or leave ctx.set_materialize_grads at its default.",
         input=name,
         output=position,

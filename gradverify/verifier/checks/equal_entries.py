@@ -23,7 +23,7 @@ from torch import Tensor
 from gradverify.model import Finding, Point, indexed, tensors_of
 from gradverify.verifier.checks.float32_inside import single_precision_outputs
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import number, output_name
+from gradverify.verifier.checks.wording import apart, output_name
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import substitute
@@ -237,7 +237,7 @@ def _finding(moved: Together, comparison: Comparison, wrong: Tensor) -> Finding 
     row, column = divmod(int(off.argmax()), count)
     output = sample.problem.output_positions[sample.problem.outputs.block_of(row)]
     what = output_name(output, sample.outputs_returned)
-    claimed, real = (number(t[row, column].item()) for t in (comparison.analytical, comparison.numerical))
+    claimed, real = apart(*(t[row, column].item() for t in (comparison.analytical, comparison.numerical)))
     blocks = [sample.inputs.block_of(c) for c in moved.equal[column]]
     names = [sample.problem.input_names[b] for b in blocks]
     hint, said, part = HINT_OF_ONE, f"equal entries of `{names[0]}`", ""

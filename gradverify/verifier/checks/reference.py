@@ -19,7 +19,7 @@ from gradverify.verifier.checks.first_order import measured_first_order, not_tak
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.structured_grad_outputs import NotTaken, wrong_with_structure
 from gradverify.verifier.checks.subject import Sample, Surrogate, first_line
-from gradverify.verifier.checks.wording import count_of, number, output_name, vector_entries
+from gradverify.verifier.checks.wording import apart, count_of, number, output_name, vector_entries
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Block, CallProblem, Layout, Problem, VjpProblem
@@ -215,7 +215,8 @@ def _unstable(sample: Sample, pair: _Pair, names: tuple[str, ...]) -> Iterator[F
         over = off > most
         if over.any():
             worst = int(torch.where(over, off, -1.0).argmax())
-            got, wanted, moves = (number(t[part][worst].item()) for t in (x, y, SAFETY * noise))
+            got, wanted = apart(x[part][worst].item(), y[part][worst].item())
+            moves = number(SAFETY * noise[part][worst].item())
             yield sample.finding(
                 "GV109",
                 f"the gradient with respect to `{name}` is unstable: its own rounding moves it by up to "
@@ -323,11 +324,9 @@ def _differs(sample: Sample, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
 
 
 def _where(entries: Entries, other: str = "reference") -> str:
-    worst = entries.worst[0]
-    return (
-        f"{count_of(entries.wrong, entries.checked)}, by up to {number(_badness(entries))} "
-        f"({number(worst.actual)}, {other} {number(worst.expected)})"
-    )
+    got, wanted = apart(entries.worst[0].actual, entries.worst[0].expected)
+    off = number(_badness(entries))
+    return f"{count_of(entries.wrong, entries.checked)}, by up to {off} ({got}, {other} {wanted})"
 
 
 def _badness(entries: Entries) -> float:

@@ -42,7 +42,7 @@ from gradverify.verifier.checks.second_order_messages import (
     wrong_block,
 )
 from gradverify.verifier.checks.subject import Sample, first_line
-from gradverify.verifier.checks.wording import is_finite, number, why_unknown
+from gradverify.verifier.checks.wording import apart, is_finite, why_unknown
 from gradverify.verifier.collect.discover import compiled_calls
 from gradverify.verifier.engine import run_every_node
 from gradverify.verifier.guard import Raised
@@ -112,10 +112,11 @@ def _alone(sample: Sample, second: VjpProblem, number_of: int, place: int) -> Fi
     worst = int(torch.where(wrong, off, -1.0).argmax())
     by = alone.input_names[layout.block_of(worst)]
     entry = indexed(by, layout.blocks[layout.block_of(worst)].index(worst))
+    gives, due = apart(found[worst].item(), wanted[worst].item())
     return sample.finding(
         "GV202",
-        f"where only `{name}` requires grad, the second derivative of its gradient by `{entry}` is "
-        f"{number(found[worst].item())}, not {number(wanted[worst].item())} as with all inputs",
+        f"where only `{name}` requires grad, the second derivative of its gradient by `{entry}` is {gives}, "
+        f"not {due} as with all inputs",
         hint=HINT,
         input=by,
         output=number_of,

@@ -23,7 +23,7 @@ from gradverify.source import iterates
 from gradverify.verifier.checks.grad_output import LINEAR, MOST_ROUNDINGS, roundings
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import number
+from gradverify.verifier.checks.wording import apart, number
 from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Gradients
@@ -410,7 +410,7 @@ def _confirmed(sample: Sample, asked: Combination) -> Finding | None:
     expected = asked.expected(gradients[1:])
     worst = int(torch.where(wrong, _off(asked, gradients).nan_to_num(torch.inf), -1.0).argmax())
     name = sample.problem.input_names[sample.inputs.block_of(worst)]
-    got, wanted = number(gradients[0][worst].item()), number(expected[worst].item())
+    got, wanted = apart(gradients[0][worst].item(), expected[worst].item())
     message = (
         f"backward is not linear in grad_output: for a grad_output {asked.said}, the gradient of `{name}` is "
         f"{got}; by the gradients for others it must be {wanted}"

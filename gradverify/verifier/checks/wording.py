@@ -118,11 +118,11 @@ def largest_difference(entries: Entries) -> str:
     if not math.isfinite(worst.actual):
         return f"{worst.actual} (the derivative is {number(worst.expected)})"
     difference = number(abs(worst.actual - worst.expected))
-    actual, expected = _apart(worst.actual, worst.expected)
+    actual, expected = apart(worst.actual, worst.expected)
     return f"{difference} (backward {actual}, {expected} expected)"
 
 
-def _apart(one: float, other: float) -> tuple[str, str]:
+def apart(one: float, other: float) -> tuple[str, str]:
     """Two numbers with four significant digits each, or with as many as tell them apart."""
     said = number(one), number(other)
     for digits in range(6, 18, 2):

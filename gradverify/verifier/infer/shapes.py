@@ -281,7 +281,8 @@ def by_reshape(state: State, message: str, suspects: Sequence[int]) -> Priced:
 def by_order(state: State, message: str, _: Sequence[int]) -> Priced:
     """After `reshape(...)`: of two neighbouring sizes the first is the larger one.
 
-    What is reshaped may come from an input that the line does not name. A system of equations has more rows than unknowns, a factor is as narrow as what it factors.
+    What is reshaped may come from an input that the line does not name. A system of equations has more rows
+    than unknowns.
     """
     values = state.values
     pairs = (

@@ -17,7 +17,7 @@ from torch.autograd import Function, forward_ad
 from gradverify.model import Finding, RaisedError
 from gradverify.verifier import guard
 from gradverify.verifier.checks.result import FirstOrder
-from gradverify.verifier.checks.wording import listed_names, number
+from gradverify.verifier.checks.wording import apart, listed_names, number
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import arguments_of_call
 from gradverify.verifier.numerics.calling import returned_tensors
@@ -226,10 +226,11 @@ def _mismatch(base: Verified, chosen: frozenset[int], pairs: Sequence[_Pair], fi
     where = f"in {_named(base, chosen)}"
     factor = _factor(pairs)
     times = f", {number(factor)} times as much" if factor is not None else ""
+    forwards, backwards = apart(worst.forward, worst.backward)
     return base.finding(
         CODE,
-        f"the forward-mode derivative in a random direction {where} is {number(worst.forward)} where the "
-        f"verified backward gives {number(worst.backward)}{times}",
+        f"the forward-mode derivative in a random direction {where} is {forwards} where the verified "
+        f"backward gives {backwards}{times}",
         hint=HINT,
         input=name,
         factor=factor,

@@ -17,7 +17,7 @@ from torch import Tensor
 from gradverify.model import Entries, Finding, RaisedError, Severity, Swept, TargetKind, indexed
 from gradverify.verifier.checks.result import OTHER_VALUES
 from gradverify.verifier.checks.subject import Sample, first_line
-from gradverify.verifier.checks.wording import number, vector_entries
+from gradverify.verifier.checks.wording import apart, number, vector_entries
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
@@ -193,9 +193,7 @@ class Difference:
     @property
     def values(self) -> str:
         """`0.5 instead of 0.25`."""
-        got, wanted = number(self.got), number(self.wanted)
-        if got == wanted:
-            got, wanted = f"{self.got:.12g}", f"{self.wanted:.12g}"
+        got, wanted = apart(self.got, self.wanted)
         return f"{'None' if self.missing else got} instead of {wanted}"
 
 
