@@ -52,3 +52,34 @@ def test_what_its_own_rounding_hides_is_unknown(tmp_path):
     assert found["Unstable"]["status"] == "inconclusive", done.out
     (unknown, *_) = (f for f in found["Unstable"]["findings"] if f["code"] == "GV109")
     assert "it is unstable, its own rounding moves x[" in unknown["message"]
+
+
+CANCELLING = """
+import torch
+
+
+class MaskedAttention(torch.autograd.Function):
+    # Where all rows of `v` are one, the gradient of `q` is what rounding leaves of its terms.
+
+    @staticmethod
+    def forward(ctx, q, k, v, mask):
+        ctx.save_for_backward(q, k, v, mask)
+        s = (q @ k.transpose(-1, -2)).masked_fill(~mask, float("-inf"))
+        return s.softmax(-1).nan_to_num(0.0) @ v
+
+    @staticmethod
+    def backward(ctx, g):
+        q, k, v, mask = ctx.saved_tensors
+        s = (q @ k.transpose(-1, -2)).masked_fill(~mask, -1e30)
+        p = s.softmax(-1) * mask
+        gp = g @ v.transpose(-1, -2)
+        gs = p * (gp - (gp * p).sum(-1, keepdim=True))
+        return gs @ k, gs.transpose(-1, -2) @ q, p.transpose(-1, -2) @ g, None
+"""
+
+
+def test_what_cancels_in_an_expanded_input_is_rounding(tmp_path):
+    (tmp_path / "m.py").write_text(CANCELLING)
+    done = forked_command.run(["check", "m.py", "--format", "json"], tmp_path)
+    (found,) = json.loads(done.out)["targets"]
+    assert (found["status"], found["findings"]) == ("passed", [])

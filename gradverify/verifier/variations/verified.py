@@ -346,9 +346,11 @@ class Verified:
         )
 
     def _noise(self, problem: CallProblem, u: Tensor | None) -> Tensor:
-        """How far rounding moves a gradient, times what counts beyond it."""
-        given = problem.outputs.unflatten(self.u if u is None else u)
-        return ROUND_OFFS * gradient_noise(VjpProblem(problem, given))
+        """How far rounding moves a gradient, times what counts beyond it: at least its terms, which cancel."""
+        flat = self.u if u is None else u
+        noise = gradient_noise(VjpProblem(problem, problem.outputs.unflatten(flat)))
+        terms = (flat.abs() * self._natural_slope).nan_to_num(0.0, 0.0, 0.0)
+        return ROUND_OFFS * noise.maximum(self.inputs.rounding * terms.max())
 
     @property
     def _rounding(self) -> float:
