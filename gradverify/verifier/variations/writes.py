@@ -104,8 +104,9 @@ def mutation(base: Verified) -> Varied:
     written = {f.input for f in findings}
     grad_outputs = [Snapshot.of(t) for t in base.grad_outputs()]
     held = list(_held(sample, call))
+    outputs = [Snapshot.of(o) for o in call.outputs if _is_readable(o)]
     now = {i: Snapshot.of(s.tensor) for i, s in arguments.items() if sample.arguments[i].name not in written}
-    result = backward(sample, call, [s.tensor for s in grad_outputs])
+    result = backward(sample, call, [s.tensor for s in grad_outputs], retain=True)
     if isinstance(result, Raised):
         return Varied(tuple(findings))
     given = (
@@ -121,10 +122,28 @@ def mutation(base: Verified) -> Varied:
     if saved:
         words, name, snapshot = saved[0]
         said = f"backward writes into {words}{snapshot.by_how_much}"
-        findings.append(sample.finding("GV403", said, hint=REMEDY_SAVED, input=name))
+        found = sample.finding("GV403", said, hint=REMEDY_SAVED, input=name)
+        is_seen = any(one[1] for one in saved) or any(one.changed for one in outputs)
+        findings.append(found if is_seen or not _is_repeated(base, call) else _unseen(found))
     else:
         findings += _written_by_backward(sample, now)
     return Varied(tuple(findings))
+
+
+def _is_repeated(base: Verified, call: Call) -> bool:
+    """Whether a second backward through the graph of a call gives the verified gradient."""
+    again = backward(base.sample, call, base.grad_outputs())
+    return not isinstance(again, Raised) and base.difference(again.value) is None
+
+
+def _unseen(found: Finding) -> Finding:
+    """A write into what nobody else holds, which changes no gradient."""
+    return replace(
+        found,
+        severity=Severity.NOTE,
+        message=f"{found.message}; a second backward gives the same gradient",
+        hint="Nothing need be done: nobody else holds it.",
+    )
 
 
 def _written_grad_output(base: Verified, said: str, position: int) -> Finding:
@@ -208,8 +227,10 @@ def _held(sample: Sample, call: Call) -> Iterator[tuple[str, str | None, Snapsho
         for argument, passed in zip(sample.arguments, call.passed, strict=True):
             if isinstance(passed, Tensor) and is_same_memory(passed, tensor):
                 words, name = f"the saved input `{argument.name}`", argument.name
-        if name is None and any(is_same_memory(o, tensor) for o in call.outputs):
-            words = "the saved output"
+        shared = [o for o in call.outputs if name is None and is_same_memory(o, tensor)]
+        if shared:
+            whole = any(o.shape == tensor.shape for o in shared)
+            words = "the saved output" if whole else f"{words}, of which an output is a part"
         yield words, name, Snapshot.of(tensor)
     for output in call.outputs:
         if _is_readable(output) and not any(is_same_memory(output, tensor) for tensor in saved):

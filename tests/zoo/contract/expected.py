@@ -6,6 +6,7 @@ RIGHT = [
     "ScaledPower", "ScaledPower@scale",
     "SumOf", "RoundSTE", "Reversal", "LogDet", "SphereHeight", "Apply", "CubeLayer", "RunningMean", "RowMax",
     "ScaledFirstRow",
+    "MarkedTable",
 ]  # fmt: skip
 
 EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT} | {
@@ -56,5 +57,6 @@ EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT
         "warnings": {"GV001"},
         "names": ["none of the inputs requires grad"],
     },
+    ("wrong", "MarkedTable", "with spec"): {"status": "failed", "errors": {"GV403"}},
     ("wrong", "Later", "with spec"): {"status": "skipped"},
 }

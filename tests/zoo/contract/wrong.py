@@ -304,3 +304,21 @@ class NeverAsked(Function):
     @staticmethod
     def backward(ctx, g):
         return g
+
+
+class MarkedTable(Function):
+    """Backward adds to what it keeps: another gradient the second time."""
+
+    @staticmethod
+    def forward(ctx, x):
+        table = torch.cat([x.exp(), torch.zeros_like(x)], -1)
+        ctx.save_for_backward(table)
+        return table[..., : x.shape[-1]].clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        (table,) = ctx.saved_tensors
+        values, marks = table.detach().chunk(2, -1)
+        marks.data.add_(1.0)
+        return g * values * marks
