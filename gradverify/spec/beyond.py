@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from gradverify.model import ALIGNED, Beyond, Case, SizeConstant, tensors_of
 from gradverify.spec.function import SpecFunction
-from gradverify.spec.other_sizes import case_at
+from gradverify.spec.other_sizes import case_at, with_each_option
+from gradverify.spec.schema import ChoicesEntry, ValueEntry
 from gradverify.spec.sweep import Sweep, allowed, factors_of
 
 BLOCK_OF_THREADS = SizeConstant(1024, "threads in a block")
@@ -57,9 +58,55 @@ class PastConstants:
 
 
 def past_constants(function: SpecFunction, constants: Sequence[SizeConstant]) -> PastConstants:
-    """Plan a case past each constant for each size that no planned case has past it already."""
-    base = next((c for c in function.cases if all(n > 0 for _, n in c.sizes)), None)
-    if function.sweep is None or base is None:
+    """Plan a case past each constant for each size that no planned case has past it already.
+
+    So for the first case, and with it for every value of an option, which may decide where a block ends.
+    """
+    with_sizes = [c for c in function.cases if all(n > 0 for _, n in c.sizes)]
+    if function.sweep is None or not with_sizes:
+        return PastConstants()
+    known = {constant.value for constant in constants}
+    given = (one for one in _given(function.sweep) if one.value not in known)
+    constants = sorted((*constants, *given), key=lambda constant: constant.value)
+    first, *others = with_each_option(with_sizes)
+    at_first = _past_of(function, constants, first)
+    found = {one.case.id: one for one in at_first.cases}
+    for base in others:
+        alike = tuple(case for case in function.cases if case.options == base.options)
+        of_base = replace(function, plan=replace(function.plan, cases=alike))
+        for one in _past_of(of_base, constants, base).cases:
+            if one.constant != ALIGNED:
+                told = _with_options(one, base, first)
+                found.setdefault(told.case.id, told)
+    return PastConstants(tuple(found.values()), at_first.untried)
+
+
+def _given(sweep: Sweep) -> tuple[SizeConstant, ...]:
+    """Numbers that a call is given: how many rows are taken at once, how wide a window is."""
+    found: dict[int, SizeConstant] = {}
+    for item in sweep.inputs:
+        entry = item.entry.value if isinstance(item.entry, ValueEntry) else item.entry
+        for value in item.entry.choices if isinstance(item.entry, ChoicesEntry) else (entry,):
+            if type(value) is int and LEAST_REPORTED <= value <= LARGEST_CONSTANT:
+                found.setdefault(value, SizeConstant(value, item.name))
+    return tuple(found.values())
+
+
+def _with_options(one: Beyond, base: Case, first: Case) -> Beyond:
+    """The same, called by the options that differ from those of the first case, too."""
+    others = (option for option in base.options if option not in first.options)
+    options = ",".join(f"{name}={value}" for name, value in others)
+
+    def named(case: Case) -> Case:
+        return replace(case, id=f"{options},{case.id}")
+
+    in_order = None if one.in_order is None else tuple(map(named, one.in_order))
+    return replace(one, case=named(one.case), in_order=in_order)
+
+
+def _past_of(function: SpecFunction, constants: Sequence[SizeConstant], base: Case) -> PastConstants:
+    """What there is past the constants with the options of one case."""
+    if function.sweep is None:
         return PastConstants()
     found: list[Beyond] = []
     untried: list[str] = []

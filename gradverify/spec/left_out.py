@@ -3,7 +3,8 @@
 What pairs leave out of options: other ones at the same sizes, and combinations of three and more.
 
 Options are where code branches. A pair of them occurs together in some case, three need not: `causal`, with a
-mask and without dropout, say. Each that no case has is judged once, at the sizes of the base case.
+mask and without dropout, say. Each that no case has is judged once, at the sizes of the base case; and where
+they are few, so is every combination with listed sizes, of which a stride, a window and a length make three.
 
 So is each value of an option beside the base case: what is kept for a shape, and hangs on an option, is wrong
 where two calls differ in nothing else.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gradverify.model import Case, Effort
 from gradverify.spec.cases import bound_case
@@ -32,24 +33,31 @@ MOST_COMBINED = 16
 """Combinations that are judged; each costs a few evaluations."""
 
 
-def combined(sweep: Sweep, cases: Sequence[Case]) -> tuple[Case, ...]:
-    """Cases with other options at the sizes of the first one that no case has; without seeds."""
+def combined(sweep: Sweep, cases: Sequence[Case], *, inferred: bool = False) -> tuple[Case, ...]:
+    """Cases that pairs leave out, those with the sizes of the first one before others; without seeds.
+
+    Sizes that were `inferred` are combined no further.
+    """
     if sweep.hook or sweep.rows != "pairwise" or not cases:
         return ()
     factors, base = factors_of(sweep), cases[0]
     known = {case.options for case in cases}
     several = sum(not f.is_size and len(f.levels) > 1 for f in factors) >= FEWEST_OPTIONS
-    found = {
+    at_base = {
         case.id: case
-        for case in _bound(sweep, factors, base)
+        for case in _bound(sweep, factors, dict(base.sizes))
         if _differing(case, base) == 1 or (several and case.options not in known)
     }
+    product = math.prod(len(factor.levels) for factor in factors)
+    elsewhere = _bound(sweep, factors, {}) if not inferred and product <= MOST_COMBINED + len(cases) else ()
+    found = {**at_base, **{case.id: case for case in elsewhere}}
     new = (case for case in found.values() if all(case.id != one.id for one in cases))
     return tuple(itertools.islice(new, MOST_COMBINED))
 
 
-def _bound(sweep: Sweep, factors: Sequence[Factor], base: Case) -> Iterator[Case]:
-    for row in itertools.product(*_levels(factors, dict(base.sizes))):
+def _bound(sweep: Sweep, factors: Sequence[Factor], sizes: Mapping[str, int]) -> Iterator[Case]:
+    """A case for each combination of levels, of some sizes at one value each."""
+    for row in itertools.product(*_levels(factors, sizes)):
         try:
             yield bound_case(sweep, factors, row)
         except InfeasibleError:
@@ -62,8 +70,8 @@ def _differing(case: Case, base: Case) -> int:
     return sum(ours.get(name, GIVEN) != theirs.get(name, GIVEN) for name in ours.keys() | theirs.keys())
 
 
-def _levels(factors: Sequence[Factor], sizes: dict[str, int]) -> Iterator[Values]:
-    return ((sizes[f.name],) if f.is_size else f.levels for f in factors)
+def _levels(factors: Sequence[Factor], sizes: Mapping[str, int]) -> Iterator[Values]:
+    return ((sizes[f.name],) if f.is_size and f.name in sizes else f.levels for f in factors)
 
 
 MOST_ORDERS = 2
@@ -99,7 +107,7 @@ def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort, *, infe
         product = math.prod(len(factor.levels) for factor in factors_of(sweep))
         beyond = product - max(len(whole.cases), len(planned.cases)) - planned.plan.infeasible
         if effort is Effort.NORMAL:
-            beyond -= len(combined(sweep, planned.cases))
+            beyond -= len(combined(sweep, planned.cases, inferred=inferred))
         if beyond > 0 and effort is not Effort.THOROUGH:
             yield f"{beyond} combination{'s' * (beyond > 1)} beyond pairs"
     if effort is Effort.QUICK:

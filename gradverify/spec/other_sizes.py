@@ -181,21 +181,39 @@ def _reshaped(tensor: TensorInput, other: Mapping[str, int]) -> TensorInput:
 ALL_ALIKE = 3
 """What every open size is in a square case: odd, and no multiple of anything usual."""
 
+MOST_WITH_OPTIONS = 4
+"""Combinations of options that are tried at further sizes."""
+
 MOST_OPEN = 8
 """Cases at open sizes: the two with others, and six sizes at 1; each costs a few evaluations."""
 
 Sizes = Mapping[str, int]
 
 
+def with_each_option(cases: Sequence[Case]) -> tuple[Case, ...]:
+    """The first case, and others so that every value of an option occurs: code branches by them.
+
+    What is tried at further sizes is tried with each of these.
+    """
+    found: list[Case] = [*cases[:1]]
+    while len(found) < MOST_WITH_OPTIONS:
+        seen = {option for case in found for option in case.options}
+        best = max(cases, key=lambda case: len({*case.options} - seen), default=None)
+        if best is None or {*best.options} <= seen:
+            break
+        found.append(best)
+    return tuple(found)
+
+
 def open_sized(sweep: Sweep, base: Case) -> tuple[Case, ...]:
-    """The base case at other sizes of those that the spec leaves open; without seeds."""
+    """A case at other sizes of those that the spec leaves open; without seeds."""
     if sweep.hook or not sweep.automatic:
         return ()
     return tuple(islice(_cases(sweep, base, _open(sweep.automatic)), MOST_OPEN))
 
 
 def degenerate(sweep: Sweep, base: Case) -> tuple[Case, ...]:
-    """The base case with one size at 0 or 1 that is not listed; without seeds."""
+    """A case with one size at 0 or 1 that is not listed; without seeds."""
     if sweep.hook:
         return ()
     sizes = dict(base.sizes)
@@ -211,7 +229,7 @@ def degenerate(sweep: Sweep, base: Case) -> tuple[Case, ...]:
 
 
 def of_one(sweep: Sweep, base: Case) -> tuple[Case, ...]:
-    """The base case with one size at 1 in turn, where inference lists no such size; without seeds."""
+    """A case with one size at 1 in turn, where inference lists no such size; without seeds."""
     sizes = dict(base.sizes)
     names = (name for name in sizes if name not in sweep.of_ranks and 1 not in sweep.sizes.get(name, ()))
     return tuple(_cases(sweep, base, ({**sizes, name: 1} for name in names)))

@@ -20,7 +20,7 @@ from gradverify.spec.beyond import past_constants
 from gradverify.spec.cases import build_cases, case_seed
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.left_out import combined, left_out
-from gradverify.spec.other_sizes import degenerate, of_one, open_sized
+from gradverify.spec.other_sizes import degenerate, of_one, open_sized, with_each_option
 from gradverify.spec.read import SpecFile
 
 
@@ -79,8 +79,9 @@ def plan_deduced(
     """Plan an entry that no file holds, because inference deduced it."""
     swept = _swept(function, effort)
     tried = swept.sweep is not None and swept.cases and effort is not Effort.QUICK
-    at_one = of_one(swept.sweep, swept.cases[0]) if swept.sweep is not None and tried else ()
-    at_options = combined(swept.sweep, swept.cases) if swept.sweep is not None and tried else ()
+    sweep, bases = swept.sweep, with_each_option(swept.cases)
+    at_one = [case for base in bases for case in of_one(sweep, base)] if sweep is not None and tried else []
+    at_options = combined(sweep, swept.cases, inferred=True) if sweep is not None and tried else ()
     return dataclasses.replace(
         _seeded(swept.plan, seed, parameters),
         open_sized=_in_call_order(function.name, at_options, seed, parameters),
@@ -108,9 +109,13 @@ def _unlisted(function: SpecFunction, effort: Effort) -> tuple[tuple[Case, ...],
     sweep = function.sweep
     if sweep is None or not function.cases or effort is Effort.QUICK:
         return (), ()
-    base = function.cases[0]
-    at_open = (*open_sized(sweep, base), *combined(sweep, function.cases))
-    return at_open, degenerate(sweep, base) if effort is Effort.THOROUGH else ()
+    bases = with_each_option(function.cases)
+    at_open = [case for base in bases for case in open_sized(sweep, base)]
+    at_degenerate = [case for base in bases for case in degenerate(sweep, base)]
+    return (
+        (*at_open, *combined(sweep, function.cases)),
+        tuple(at_degenerate) if effort is Effort.THOROUGH else (),
+    )
 
 
 def _seeded(plan: TargetPlan, seed: int, order: Sequence[Parameter]) -> TargetPlan:

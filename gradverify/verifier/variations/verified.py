@@ -346,7 +346,7 @@ class Verified:
         )
 
     def _noise(self, problem: CallProblem, u: Tensor | None) -> Tensor:
-        """How far rounding moves a gradient, times what counts beyond it: at least its terms, which cancel."""
+        """How far rounding moves a gradient, times what counts beyond it: at least that of its terms."""
         flat = self.u if u is None else u
         noise = gradient_noise(VjpProblem(problem, problem.outputs.unflatten(flat)))
         terms = (flat.abs() * self._natural_slope).nan_to_num(0.0, 0.0, 0.0)
