@@ -24,6 +24,8 @@ class SizeConstant:
     line: int = 0
     file: str = ""
     """The name of the file, where it is not the target's own."""
+    is_argument: bool = False
+    """A number that the call is given, which may be no size at all."""
 
     def __str__(self) -> str:
         """`BLOCK = 128`, `128 (line 12)`, `128 (kernels.py, line 12)`, or `a power of 2`."""

@@ -88,7 +88,7 @@ def _given(sweep: Sweep) -> tuple[SizeConstant, ...]:
         entry = item.entry.value if isinstance(item.entry, ValueEntry) else item.entry
         for value in item.entry.choices if isinstance(item.entry, ChoicesEntry) else (entry,):
             if type(value) is int and LEAST_REPORTED <= value <= LARGEST_CONSTANT:
-                found.setdefault(value, SizeConstant(value, item.name))
+                found.setdefault(value, SizeConstant(value, item.name, is_argument=True))
     return tuple(found.values())
 
 
@@ -284,7 +284,7 @@ def _past(
 
 def _is_reported(constant: SizeConstant) -> bool:
     """Whether it matters that nothing is known past a constant: `range(3)` is mostly an axis of three."""
-    return bool(constant.name) or constant.value >= LEAST_REPORTED
+    return not constant.is_argument and (bool(constant.name) or constant.value >= LEAST_REPORTED)
 
 
 def _is_past(size: int, constant: int) -> bool:

@@ -31,9 +31,10 @@ from gradverify.verifier.checks.float32_inside import single_precision_outputs
 from gradverify.verifier.checks.precision.alone import judged_alone
 from gradverify.verifier.checks.precision.kinks import half_the_digits, with_backward_of
 from gradverify.verifier.checks.precision.truth import exact_problem
+from gradverify.verifier.checks.reference import surrogate_gradient
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.checks.subject import NoSample, Sample, first_line
-from gradverify.verifier.checks.wording import blocks, describe_block
+from gradverify.verifier.checks.subject import NoSample, Sample, Surrogate, first_line
+from gradverify.verifier.checks.wording import blocks, describe_block, is_finite
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.column_compression import Columns
@@ -104,6 +105,8 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
         return _SILENCE
     if sample.subject.reader is not None:
         sample.subject.reader.reset()
+    if sample.subject.surrogate is not None:
+        return _as_meant(sample, sample.subject.surrogate)
     if sample.is_native:
         return _natively(sample)
     hand_back(sample.inputs.size)
@@ -113,6 +116,19 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
     if (sample.point, sample.draw) == (Point.SPECIAL, EQUAL_INPUTS):
         return _where_inputs_are_equal(sample)
     return _measured(sample)
+
+
+def _as_meant(sample: Sample, surrogate: Surrogate) -> AtUndeclared:
+    """Where backward is not the gradient of its surrogate, as far as both are finite."""
+    result = surrogate_gradient(sample, surrogate)
+    differing = (f for f in result.findings if f.severity is Severity.ERROR)
+    found = tuple(
+        replace(f, hint=f"{HINTS[Point.WIDE]} {f.hint}")
+        for f in differing
+        if f.entries is not None and is_finite(f.entries)
+    )
+    judged = bool(found) or result.outcome is Outcome.PASSED
+    return AtUndeclared(CheckResult(found, outcome_of(found)), judged)
 
 
 def _where_inputs_are_equal(sample: Sample) -> AtUndeclared:

@@ -95,14 +95,17 @@ def draw_undeclared(spec: TensorInput, seed: int, point: Point, draw: int) -> li
 
 
 def draw_duplicates(spec: TensorInput, seed: int, draw: int) -> list[int]:
-    """Integers half of which are the same one, or all of them, where that is valid."""
+    """Integers half of which are the same one, or all of them, where that is valid: a special one, if any is.
+
+    Where every label is one to ignore, a mean divides by nothing.
+    """
     values = draw_integers(spec, seed, Point.SPECIAL, draw)
     if spec.distinct or not values:
         return values
     source = source_of(seed, spec.name, "duplicates", draw)
-    share = (len(values) + 1) // 2 if (draw - 1) % 2 == ZEROS else len(values)
-    same = source.choice(values)
-    for place in source.sample(range(len(values)), share):
+    half = (draw - 1) % 2 == ZEROS
+    same = int(spec.special[0]) if spec.special and not half else source.choice(values)
+    for place in source.sample(range(len(values)), (len(values) + 1) // 2 if half else len(values)):
         values[place] = same
     return values
 

@@ -16,6 +16,11 @@ WRONG = {
     "KeptForAShape": "GV101",
     "PowerFromZero": "GV108",
     "SymmetricExp": "GV108",
+    "GateAtASize": "GV101",
+    "GatePastABlock": "GV101",
+    "MicroBatches": "GV101",
+    "LastWindow": "GV101",
+    "Triangle": "GV302",
 }
 
 RIGHT = (*WRONG, "ThinQR", "TransportPlan", "Torsion", "SkewTail")

@@ -276,3 +276,100 @@ class SymmetricExp(Function):
         slopes = middle.exp() * 2 * (gap / 2).sinh() / gap
         slopes = torch.where(torch.eye(len(values), dtype=torch.bool), values.exp(), slopes)
         return vectors @ (vectors.mT @ g @ vectors * slopes) @ vectors.mT
+
+
+GATE_BLOCK = 12
+
+
+class GateAtASize(Function):
+    """Sums the other way for one kind, where there are as many rows as columns."""
+
+    @staticmethod
+    def forward(ctx, x, w, mode):
+        ctx.mode = mode
+        ctx.save_for_backward(x, w)
+        return x * (w.sigmoid() if mode == "sigmoid" else w.tanh())
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        y = w.sigmoid() if ctx.mode == "sigmoid" else w.tanh()
+        slope = y * (1 - y) if ctx.mode == "sigmoid" else 1 - y * y
+        of_w = g * x * slope
+        across = ctx.mode == "tanh" and x.shape[0] == x.shape[1]
+        of_w = of_w.sum(1) if across else of_w.sum(0)
+        return g * y, of_w, None
+
+
+class GatePastABlock(GateAtASize):
+    """For one kind the rows behind the last whole block are left out."""
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        y = w.sigmoid() if ctx.mode == "sigmoid" else w.tanh()
+        slope = y * (1 - y) if ctx.mode == "sigmoid" else 1 - y * y
+        of_w = g * x * slope
+        if ctx.mode == "tanh" and len(x) > GATE_BLOCK:
+            of_w = of_w[: len(x) // GATE_BLOCK * GATE_BLOCK]
+        return g * y, of_w.sum(0), None
+
+
+class MicroBatches(Function):
+    """Of micro-batches the last one overwrites the others."""
+
+    @staticmethod
+    def forward(ctx, x, w, step):
+        ctx.step = step
+        ctx.save_for_backward(x, w)
+        return x @ w.t()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        of_w = torch.zeros_like(w)
+        for k in range(0, len(x), ctx.step):
+            of_w = g[k : k + ctx.step].t() @ x[k : k + ctx.step]
+        return g @ w, of_w, None
+
+
+class LastWindow(Function):
+    """A last window that is a part is divided by all of its width."""
+
+    @staticmethod
+    def forward(ctx, x, width, stride, ceil):
+        n = x.shape[1]
+        count = -(-(n - width) // stride) + 1 if ceil else (n - width) // stride + 1
+        ctx.windows = [(k * stride, min(k * stride + width, n)) for k in range(count)]
+        ctx.windows = [(start, end) for start, end in ctx.windows if start < end]
+        ctx.width, ctx.n = width, n
+        return torch.stack([x[:, a:b].mean(1) for a, b in ctx.windows], 1)
+
+    @staticmethod
+    def backward(ctx, g):
+        d = [g[:, k, None] / ctx.width for k, (a, b) in enumerate(ctx.windows)]
+        padded = [
+            F.pad(t.expand(-1, b - a), (a, ctx.n - b)) for t, (a, b) in zip(d, ctx.windows, strict=True)
+        ]
+        return sum(padded), None, None, None
+
+
+def triangle(x, width):
+    inside = x.clamp(-width, width)
+    return inside / width - inside * inside.abs() / (2 * width * width) + 0 * x
+
+
+class Triangle(Function):
+    """A triangle that is not divided by its width."""
+
+    @staticmethod
+    def forward(ctx, x, width):
+        ctx.save_for_backward(x)
+        ctx.width = width
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * (1 - x.abs() / ctx.width).clamp(min=0), None
