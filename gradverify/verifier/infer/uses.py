@@ -198,7 +198,7 @@ class Reader:
     packing: Sequence[str] = ()
     """The parameters that it holds."""
     kept: dict[str, str] = field(default_factory=dict)
-    """Parameters by the attribute of ctx that keeps them."""
+    """Parameters by the attribute of ctx that keeps them, `opts[1]` where it keeps several."""
     saved: list[str] = field(default_factory=list)
     """What `save_for_backward` got: parameters by position, an empty name for what is computed."""
 
@@ -227,6 +227,10 @@ class Reader:
         match node:
             case ast.Attribute(value=ast.Name(id=self._ctx), attr=attr) if attr in self.kept:
                 return self.facts[self.kept[attr]]
+            case ast.Subscript(
+                value=ast.Attribute(value=ast.Name(id=self._ctx), attr=attr), slice=ast.Constant(value=k)
+            ) if f"{attr}[{k}]" in self.kept:
+                return self.facts[self.kept[f"{attr}[{k}]"]]
             case _:
                 return self.of(node)
 
@@ -263,6 +267,9 @@ class Reader:
                     self.alias.pop(name, None)
             case ast.Attribute(attr=attr), ast.Name(id=name) if name in self.alias:
                 self.kept[attr] = self.alias[name]
+            case ast.Attribute(attr=attr), ast.Tuple(elts=values):
+                named = ((k, getattr(one, "id", "")) for k, one in enumerate(values))
+                self.kept.update({f"{attr}[{k}]": self.alias[n] for k, n in named if n in self.alias})
             case _:
                 pass
 
@@ -289,6 +296,9 @@ class Reader:
                 self.alias.update({n: p for n, p in zip(names, self.packing, strict=False) if n})
             case ast.Attribute(attr="saved_tensors" | "saved_variables") if len(names) == len(self.saved):
                 self.alias.update({n: p for n, p in zip(names, self.saved, strict=True) if n and p})
+            case ast.Attribute(value=ast.Name(id=self._ctx), attr=attr) if not starred:
+                places = ((n, f"{attr}[{k}]") for k, n in enumerate(names) if n)
+                self.alias.update({n: self.kept[place] for n, place in places if place in self.kept})
             case (
                 ast.Attribute(value=tensor, attr="shape")
                 | ast.Call(func=ast.Attribute(value=tensor, attr="size"), args=[])
@@ -472,7 +482,7 @@ class Reader:
                 pass
 
     def _compare(self, node: ast.Compare) -> None:
-        """Note `reduction == "mean"`, `bias is None`, `mode in MODES` and `p > 2`."""
+        """Note `how == "mean"`, `"mean" in how`, `bias is None`, `mode in MODES` and `p > 2`."""
         left, facts = node.left, self.of(node.left)
         for operator, other in zip(node.ops, node.comparators, strict=True):
             match operator, other:
@@ -481,6 +491,7 @@ class Reader:
                     self._named(other, strings_of([left]))
                 case ast.In() | ast.NotIn(), _:
                     self._named(left, self._keys(other))
+                    self._named(other, strings_of([left]))
                 case _:
                     pass
             kept = self._or_kept(left)

@@ -59,6 +59,26 @@ def test_options_are_keys_of_tables_and_what_ctx_keeps_is_compared_with():
     ]
 
 
+class KeptTogether:
+    @staticmethod
+    def forward(ctx, x, rate, how, mode):
+        ctx.given = rate, how, mode
+        return x * rate
+
+    @staticmethod
+    def backward(ctx, g):
+        rate, way, _ = ctx.given
+        if "mean" in way:
+            return g / 2, None, None, None
+        return g * (way == "sum") if ctx.given[2] == "slow" else g, None, None, None
+
+
+def test_options_are_found_in_what_ctx_keeps_of_several():
+    names = ("x", "rate", "how", "mode")
+    facts = gather(names, KeptTogether.forward, None, KeptTogether.backward).facts
+    assert [facts[name].strings for name in names] == [[], [], ["mean", "sum"], ["slow"]]
+
+
 def test_a_gradient_that_is_none_in_every_return_is_a_constant():
     facts = gather(("x", "index", "mask", "reduction", "dim", "n"), forward, None, backward).facts
     assert facts["x"].gradient is True
