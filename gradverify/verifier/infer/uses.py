@@ -228,7 +228,8 @@ class Reader:
             case ast.Attribute(value=ast.Name(id=self._ctx), attr=attr) if attr in self.kept:
                 return self.facts[self.kept[attr]]
             case ast.Subscript(
-                value=ast.Attribute(value=ast.Name(id=self._ctx), attr=attr), slice=ast.Constant(value=k)
+                value=ast.Attribute(value=ast.Name(id=self._ctx), attr=attr),
+                slice=ast.Constant(value=int() as k),
             ) if f"{attr}[{k}]" in self.kept:
                 return self.facts[self.kept[f"{attr}[{k}]"]]
             case _:
@@ -296,7 +297,7 @@ class Reader:
                 self.alias.update({n: p for n, p in zip(names, self.packing, strict=False) if n})
             case ast.Attribute(attr="saved_tensors" | "saved_variables") if len(names) == len(self.saved):
                 self.alias.update({n: p for n, p in zip(names, self.saved, strict=True) if n and p})
-            case ast.Attribute(value=ast.Name(id=self._ctx), attr=attr) if not starred:
+            case ast.Attribute(attr=attr) if not starred and any(p.startswith(f"{attr}[") for p in self.kept):
                 places = ((n, f"{attr}[{k}]") for k, n in enumerate(names) if n)
                 self.alias.update({n: self.kept[place] for n, place in places if place in self.kept})
             case (

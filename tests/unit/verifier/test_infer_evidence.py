@@ -67,7 +67,7 @@ class KeptTogether:
 
     @staticmethod
     def backward(ctx, g):
-        rate, way, _ = ctx.given
+        _, way, _ = ctx.given
         if "mean" in way:
             return g / 2, None, None, None
         return g * (way == "sum") if ctx.given[2] == "slow" else g, None, None, None
