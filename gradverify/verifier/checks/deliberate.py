@@ -109,6 +109,9 @@ LINEAR = 1e-6
 
 DRAWN = "backward draws random numbers, and forward none"
 
+OTHER_STATES = 8
+"""States of the generators to start from: few entries are often rounded to the same numbers by chance."""
+
 DRAWN_FOR_BACKWARD = "its gradient depends on the random numbers that forward draws, and no output does"
 
 
@@ -446,10 +449,9 @@ def _drawn(sample: Sample) -> str:
     By other states for every call to start from, or, where it has a source of its own, by another gradient
     each time. Of random numbers that forward uses itself, a mask, say, backward must not draw others.
     """
-    problem, others = sample.problem, RandomStates(sample.key)
-    outputs = [
-        replace(problem, random_states=s).evaluate(problem.primals) for s in (problem.random_states, others)
-    ]
+    problem, own = sample.problem, sample.problem.random_states
+    others = [RandomStates(sample.key + k) for k in range(OTHER_STATES)]
+    outputs = [replace(problem, random_states=s).evaluate(problem.primals) for s in (own, others[0])]
     base, other = outputs
     if (
         isinstance(base, Raised)
@@ -458,7 +460,7 @@ def _drawn(sample: Sample) -> str:
     ):
         return ""
     found, drew = [], False
-    for states in (problem.random_states, problem.random_states, others):
+    for states in (own, own, *others):
         with filled_memory():  # what is never written is another number each time, and no random one
             pulled = replace(problem, random_states=states).pull_back(problem.primals, _cotangents(sample))
         if isinstance(pulled, Raised):
@@ -467,7 +469,7 @@ def _drawn(sample: Sample) -> str:
         found.append(sample.inputs.flatten(pulled.value))
     if drew or _differ(*found[:2]):
         return DRAWN
-    return DRAWN_FOR_BACKWARD if _differ(*found[1:]) else ""
+    return DRAWN_FOR_BACKWARD if any(_differ(found[1], other) for other in found[2:]) else ""
 
 
 def _differ(one: Tensor, other: Tensor) -> bool:
