@@ -326,7 +326,8 @@ def _failure(report: TargetReport, style: TextStyle, explained: set[str]) -> lis
     before, reported, said = worst, True, {worst.hint}
     same, others = _of_one_mistake(worst, others) if style.verbosity <= 0 else ([], others)
     for code in dict.fromkeys(found.code for found in same):
-        names = in_a_row([f"`{clean(found.input or '')}`" for found in same if found.code == code])
+        inputs = dict.fromkeys(clean(found.input or "") for found in same if found.code == code)
+        names = in_a_row([f"`{name}`" for name in inputs])
         lines += [Text(), *field("also", f"{code} for {names}: the fix makes that right, too", style)]
     for found in others:
         # One root may have many findings: what helps is said once.
