@@ -119,8 +119,10 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
     """How forward shows that its gradient is a choice, as the beginning of `... was guessed`; empty for not.
 
     What forward returns as it got it needs no backward, and a step has no derivative to give: with such a
-    forward somebody wrote a gradient that is meant to be another one.
+    forward somebody wrote a gradient that is meant to be another one. Nobody means one that is no number.
     """
+    if finding.code == "GV108":
+        return ""
     problem, name = sample.problem, finding.input
     if finding.code == "GV106":
         shown = _shown_by_grad_output(sample, finding)
