@@ -458,9 +458,8 @@ def describe_block(
     is_short = is_float32(analytical, numerical, part(comparison.bound, output, source))
     if (is_short and _near(analytical, numerical)[marked].all()) or not wrong.any():
         return _imprecise(finding, gradient, (analytical, numerical), marked, is_short=bool(is_short))
-    said = f"{gradient} is wrong at {how_many} of the Jacobian, by up to {largest_difference(entries)}"
-    if output.chosen is not None:
-        said += "; its Jacobian is large, these are the entries that probes led to"
+    those = "of the Jacobian" if output.chosen is None else "that probes of its large Jacobian led to"
+    said = f"{gradient} is wrong at {how_many} {those}, by up to {largest_difference(entries)}"
     return replace(finding, message=said)
 
 
