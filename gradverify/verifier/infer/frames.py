@@ -99,6 +99,15 @@ _RANKS = frozenset({"dim", "ndimension", "len"})
 """Calls that give a number of dimensions."""
 
 
+_ORDERS: Mapping[type[ast.cmpop], tuple[int, int]] = {
+    ast.Gt: (1, 0), ast.GtE: (0, -1), ast.Lt: (-1, 0), ast.LtE: (0, 1),
+}  # fmt: skip
+"""Of each comparison with a number, how far beyond it the nearest one is where it holds, and where not."""
+
+LARGEST_ORDERED = 32
+"""Sizes up to which one is made as large as a condition asks for."""
+
+
 @dataclass(frozen=True)
 class _Size:
     """`x.shape[1]`, or of what it leaves over a divisor: `x.shape[1] % 2`."""
@@ -147,6 +156,10 @@ def _cases(function: ast.FunctionDef, line: int, unbound: str) -> Iterator[ast.e
             goes_round = returns or any(holds(s, line) for s in node.orelse)
             if unbound in names_bound(node.body) if unbound else goes_round:
                 yield node.test
+
+
+def _ends(index: ast.expr) -> tuple[ast.expr | None, ast.expr | None]:
+    return (index.lower, index.upper) if isinstance(index, ast.Slice) else (None, None)
 
 
 def _assignments(function: ast.FunctionDef) -> Mapping[str, ast.expr]:
@@ -203,13 +216,45 @@ class _Condition:
                         yield changed
                         reading = replace(self, state=changed) if every else self
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                if isinstance(op, ast.Eq if holding else ast.NotEq):
-                    yield from self._equal(left, right)
-                elif isinstance(op, ast.In if holding else ast.NotIn):
-                    for entry in getattr(right, "elts", ()):
-                        yield from self._equal(left, entry)
+                yield from self._compared(left, op, right, holding=holding)
+            case ast.Call(func=ast.Name(id="any"), args=[several]) if not holding:
+                yield from self._constant(several)
+            case ast.Subscript() if not holding:
+                yield from self._constant(test)
             case _:
                 return
+
+    def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr, *, holding: bool) -> Iterator[State]:
+        if isinstance(op, ast.Eq if holding else ast.NotEq):
+            yield from self._equal(left, right)
+        elif isinstance(op, ast.In if holding else ast.NotIn):
+            for entry in getattr(right, "elts", ()):
+                yield from self._equal(left, entry)
+        elif type(op) in _ORDERS:
+            yield from self._ordered(left, _ORDERS[type(op)][not holding], right)
+
+    def _constant(self, needs: ast.expr) -> Iterator[State]:
+        """After a test of `ctx.needs_input_grad[k]`, or of several, that must not hold: constants."""
+        match needs:
+            case ast.Subscript(value=ast.Attribute(attr="needs_input_grad"), slice=index):
+                k = integer(index)
+                ends = [integer(end) if end is not None else None for end in _ends(index)]
+                chosen = self.state.arguments[slice(*ends)] if k is None else self.state.arguments[k : k + 1]
+                changed = self.state
+                for place, argument in enumerate(self.state.arguments):
+                    if argument in chosen and argument.is_tensor:
+                        changed = changed.with_argument(place, replace(argument, requires_grad=False))
+                if changed != self.state:
+                    yield changed
+            case _:
+                return
+
+    def _ordered(self, left: ast.expr, beyond: int, right: ast.expr) -> Iterator[State]:
+        """After `x.shape[1] > 3` the smallest size that is `beyond` (1) the number, or the largest (-1)."""
+        number = self._term(right)
+        is_of_shape = isinstance(self._term(left), _Size | _Rank)
+        if is_of_shape and isinstance(number, int) and 0 < number + beyond <= LARGEST_ORDERED:
+            yield from self._equal(left, ast.Constant(number + beyond))
 
     def _equal(self, left: ast.expr, right: ast.expr) -> Iterator[State]:
         whole = self._whole_shape(left, right)

@@ -94,6 +94,26 @@ class Columns(Function):
         return b @ g.mT, a @ g, a @ g
 
 
+class OneScale(Function):
+    """Two points are constants, and their scale is one number for all columns; four rows at least."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+        if any(ctx.needs_input_grad[:2]):
+            raise RuntimeError("no gradients with respect to x and y")
+        if scale.size(-1) > 1:
+            raise ValueError("several scales")
+        if x.shape[0] <= 8:
+            raise ValueError("too few rows")
+        ctx.save_for_backward(x - y, scale)
+        return (x - y) / scale
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        difference, scale = ctx.saved_tensors
+        return None, None, (-g * difference / scale**2).sum_to_size(scale.shape)
+
+
 class IndexedInBackward(Function):
     """Forward hands an index on, which backward alone reads, one entry at a time."""
 
@@ -165,6 +185,12 @@ def test_no_gradient_is_summed_where_a_lower_rank_needs_no_sum() -> None:
 def test_a_shape_in_the_sizes_of_another_one_is_taken_from_an_assertion() -> None:
     shapes = {name: one.shape for name, one in tensors_of(Columns).items()}
     assert shapes["b"] == shapes["c"] == (*shapes["a"][:2], "1")
+
+
+def test_what_forward_refuses_to_differentiate_is_a_constant_and_bounds_are_kept() -> None:
+    found = tensors_of(OneScale)
+    assert {name: one.requires_grad for name, one in found.items()} == {"x": False, "y": False, "scale": None}
+    assert (found["x"].shape[0], found["scale"].shape[-1]) == ("9", "1")
 
 
 def test_what_backward_alone_indexes_by_is_an_index() -> None:
