@@ -83,6 +83,9 @@ COMPILED = "torch.compile (--select GV503)"
 THREE_TOGETHER = "more than two changes of a call at once (layouts, frozen inputs, undefined grad_outputs)"
 """Of what is varied in a call, every pair is met."""
 
+SECOND_ORDER = "second derivatives at sizes and combinations beside those of its cases"
+"""These are judged in first order."""
+
 OPEN_SIZES = "other sizes, which the spec leaves open"
 
 
@@ -103,19 +106,20 @@ def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort, *, infe
         yield from _gradients(sweep)
     if missing > 0:
         yield f"{missing} other case{'s' * (missing > 1)}"
-    if sweep is not None and sweep.rows in ("pairwise", "pairwise first"):
+    judged = () if sweep is None else combined(sweep, planned.cases, inferred=inferred)
+    if sweep is not None and effort is not Effort.THOROUGH and sweep.rows in ("pairwise", "pairwise first"):
+        known = max(len(whole.cases), len(planned.cases)) + len(judged) * (effort is Effort.NORMAL)
         product = math.prod(len(factor.levels) for factor in factors_of(sweep))
-        beyond = product - max(len(whole.cases), len(planned.cases)) - planned.plan.infeasible
-        if effort is Effort.NORMAL:
-            beyond -= len(combined(sweep, planned.cases, inferred=inferred))
-        if beyond > 0 and effort is not Effort.THOROUGH:
-            yield f"{beyond} combination{'s' * (beyond > 1)} beyond pairs"
+        beyond = product - known - planned.plan.infeasible
+        yield from [f"{beyond} combination{'s' * (beyond > 1)} beyond pairs"] * (beyond > 0)
     if effort is Effort.QUICK:
         yield "extreme and special values"
     if (inferred or effort is not Effort.THOROUGH) and sweep is not None and not sweep.hook:
         yield from _sizes(sweep, effort, inferred=inferred)
     if sweep is not None and sweep.sizes and not inferred and not sweep.hook:
         yield from _orders(sweep, planned.cases)
+    if effort is not Effort.QUICK and (judged or (sweep is not None and sweep.automatic)):
+        yield SECOND_ORDER
     if effort is not Effort.THOROUGH:
         yield "further draws of values"
     yield COMPILED
