@@ -148,7 +148,7 @@ _STATED = tuple(
 )
 """Messages that name the two sizes that disagree."""
 
-_RESHAPED = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size \d+")
+_RESHAPED = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
 """A `view` or `reshape` into parts whose number does not divide a dimension."""
 
 _UNPACKED = re.compile(r"values to unpack \(expected (\d+)")
@@ -279,21 +279,23 @@ def by_reshape(state: State, message: str, suspects: Sequence[int]) -> Priced:
 
 
 def by_order(state: State, message: str, _: Sequence[int]) -> Priced:
-    """After `reshape(...)`: of two neighbouring sizes the first is the larger one.
+    """After a shape of more entries than there are, by the ratio of two neighbouring sizes: in turn.
 
     What is reshaped may come from an input that the line does not name. A system of equations has more rows
-    than unknowns.
+    than unknowns, of which as many come out as there are.
     """
-    values = state.values
+    found, values = _RESHAPED.search(message), state.values
+    asked = math.prod(map(int, found[1].split(","))) if found is not None else 0
     pairs = (
         (first.symbol, second.symbol)
-        for argument in (state.arguments if _RESHAPED.search(message) else ())
+        for argument in (state.arguments if found is not None else ())
         for first, second in itertools.pairwise(argument.dims)
-        if first.is_plain and second.is_plain and values[first.symbol] < values[second.symbol]
+        if first.is_plain and second.is_plain
     )
-    for number, (first, second) in enumerate(dict.fromkeys(pairs)):
-        turned = state.at({first: values[second], second: values[first]})
-        yield turned, costs.MERGE + costs.NEXT_WAY * number
+    for first, second in dict.fromkeys(pairs):
+        small, large = values[first], values[second]
+        if found is not None and small < large and asked * small == int(found[2]) * large:
+            yield state.at({first: large, second: small}), costs.MERGE
 
 
 def _factored(state: State, place: int, parts: Sequence[int]) -> Iterator[tuple[Dim, ...]]:
