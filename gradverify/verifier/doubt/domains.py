@@ -554,24 +554,31 @@ def outside_domain(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def constant_there(near: Neighbours, finding: Finding) -> Finding | None:
-    """At undeclared values, beside those at which backward is right."""
+    """At undeclared values, beside those at which backward is right.
+
+    Of labels and masks a spec says all that it means: any of them may be ignored, and so may all.
+    """
     if finding.code not in OF_A_DOMAIN or not is_locally_constant(near.sample, finding):
         return None
-    declared = _of_undeclared(near.sample, finding.input)
-    if near.sample.subject.inferred:
+    sample = near.sample
+    drawn = {i.name: i for i in sample.case.inputs if isinstance(i, TensorInput) and i.value is None}
+    decisive = _decisive(sample, finding.input, drawn)
+    if decisive and not sample.subject.inferred and not any(is_floating(drawn[name]) for name in decisive):
+        return None
+    names = decisive or [str(finding.input)]
+    declared = " and ".join(_declared_by(sample.point, name, drawn.get(name)) for name in names)
+    if sample.subject.inferred:
         what = f"that `{finding.input}` has such values (forward is constant wherever backward is wrong)"
         return invented(finding, [what], declare(declared))
     return undeclared(finding, CONSTANT, declared)
 
 
-def _of_undeclared(sample: Sample, name: str | None) -> str:
-    """How a spec declares the values of those inputs without which it is right: of that input, if of none."""
-    drawn = {i.name: i for i in sample.case.inputs if isinstance(i, TensorInput) and i.value is None}
+def _decisive(sample: Sample, name: str | None, drawn: Mapping[str, TensorInput]) -> list[str]:
+    """The inputs of which one with typical values makes the gradient of an input right."""
     typical = arguments_at(sample.subject, sample.case, Point.TYPICAL, 0)
     values = {} if isinstance(typical, Raised) else {a.name: a.value for a in typical if a.name in drawn}
     moved = ({one: value} for one, value in values.items() if sample.point is not Point.TYPICAL)
-    decisive = [next(iter(one)) for one in moved if mismatched(with_values(sample, one), name) is False]
-    return " and ".join(_declared_by(sample.point, one, drawn.get(one)) for one in decisive or [str(name)])
+    return [next(iter(one)) for one in moved if mismatched(with_values(sample, one), name) is False]
 
 
 def _declared_by(point: Point, name: str, drawn: TensorInput | None) -> str:
