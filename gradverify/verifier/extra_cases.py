@@ -63,9 +63,10 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.interpreter.launches import programs
 from gradverify.verifier.numerics.proof import certify
-from gradverify.verifier.variations.repetition import MOST_CASES
+from gradverify.verifier.variations.repetition import MOST_CASES, interleaved
 from gradverify.verifier.variations.repetition import overlapping_cases as overlapped
 from gradverify.verifier.variations.uninitialized import read_unwritten
+from gradverify.verifier.variations.verified import verified
 from gradverify.verifier.verification import Verification
 
 MOST_PROGRAMS = 512
@@ -122,11 +123,19 @@ def judge_beyond(
         slight = any(f.severity is Severity.ERROR for f in first.result.findings)
         yield BeyondJudged(SLIGHT if slight else "its gradient could not be measured there")
         return
+    errors = errors or _of_overlapping_calls(sample)
     usual = next(c for c in listed if c.options == case.options)
     at_usual = _at_its_values(sample, errors, usual, wanted) if errors else []
     for finding in at_usual or (_past(one, beyond, listed) for one in errors):
         yield Found(finding)
     yield BeyondJudged()
+
+
+def _of_overlapping_calls(sample: Sample) -> list[Finding]:
+    """What a second call of that size changes: a buffer may be kept from some size on."""
+    base = verified(sample)
+    found = () if base is None else interleaved(base).findings
+    return [finding for finding in found if finding.severity is Severity.ERROR]
 
 
 def _at_its_values(
