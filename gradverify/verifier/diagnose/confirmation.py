@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gradverify.model import Case, tensors_of
 from gradverify.model import Point as KindOfPoint
+from gradverify.model.case import is_declared
 from gradverify.verifier.checks.kept import Build, Kept, Place, judged_jacobians
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.samples import placed_on
@@ -244,11 +245,14 @@ SAME = 1e-6
 def further_places(visited: Sequence[Place], kept: Kept, build: Build) -> tuple[FurtherPlace, ...]:
     """One place for each case that was verified, and at its declared special values, as of a label to ignore.
 
-    Then one at larger values, and one with other numbers; as many as may be asked.
+    Then those of its declared range, one at larger values, and one with other numbers; as many as may be
+    asked.
     """
     most = kept.allowance.left // CALLS
     points = (KindOfPoint.TYPICAL, KindOfPoint.SPECIAL)
     first = [place for point in points for place in visited if (place.point, place.draw) == (point, 0)]
+    ranged = (place for place in visited if place.point is KindOfPoint.WIDE)
+    first += [place for place in ranged if is_declared(place.point, place.draw)]
     samples = [kept.sample(place, build) for place in first[:most]]
     judged = [one for one in samples if isinstance(one, Sample) and not one.disconnected]
     larger = [_larger(one) for one in judged if _unbounded(one.case) & {*one.problem.input_names}]
