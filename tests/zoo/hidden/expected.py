@@ -21,6 +21,7 @@ WRONG = {
     "MicroBatches": "GV101",
     "LastWindow": "GV101",
     "Triangle": "GV302",
+    "EveryLabel": "GV108",
 }
 
 RIGHT = (*WRONG, "ThinQR", "TransportPlan", "Torsion", "SkewTail")
