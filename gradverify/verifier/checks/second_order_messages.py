@@ -112,6 +112,8 @@ class Cuts:
 
     kept: tuple[str, ...] = ()
     """Values that forward keeps and that lose their graph by it, in forward's names."""
+    are_copies: bool = False
+    """All of them are equal to an input or an output."""
     calls: tuple[str, ...] = ()
     """Calls in backward and forward that cut the graph, quoted with their places."""
 
@@ -124,7 +126,7 @@ def graph_cuts(sample: Sample, second: VjpProblem) -> Cuts:
     found = guard.call(lambda: tuple(_kept(function, sample, second)))
     kept = () if isinstance(found, Raised) else found.value
     if kept:
-        return Cuts(kept)
+        return Cuts(tuple(name for name, _ in kept), are_copies=all(is_copy for _, is_copy in kept))
     forwards, backwards = _Cutting(), _Cutting()
     guard.call(forwards.during(_forward_with_graph), function, sample, second)
     with wrapped_backward(function, backwards.during):  # torch.autograd.grad leaves a mode from outside
@@ -183,8 +185,11 @@ def _forward_with_graph(
         return [*arguments], *run_watched(function, arguments)
 
 
-def _kept(function: type[Function], sample: Sample, second: VjpProblem) -> Iterator[str]:
-    """Names of what forward keeps that depends on the inputs and is neither one of them nor an output."""
+def _kept(function: type[Function], sample: Sample, second: VjpProblem) -> Iterator[tuple[str, bool]]:
+    """What forward keeps that depends on the inputs and is neither one of them nor an output.
+
+    (its name, whether it is a copy of one).
+    """
     arguments, result, context, names = _forward_with_graph(function, sample, second)
     known = [*arguments, *returned_tensors(result)]
     unpacked = _unpacked(function)
@@ -195,7 +200,8 @@ def _kept(function: type[Function], sample: Sample, second: VjpProblem) -> Itera
         values.append((named.get(id(value)) or own or f"ctx.saved_tensors[{position}]", value))
     for name, value in values:
         if isinstance(value, Tensor) and value.requires_grad and not any(value is k for k in known):
-            yield name
+            tensors = (k for k in known if isinstance(k, Tensor) and k.shape == value.shape)
+            yield name, any(torch.equal(value, k) for k in tensors)
 
 
 def _unpacked(function: type[Function]) -> Sequence[str]:
@@ -414,7 +420,7 @@ def offered(sample: Sample, finding: Finding) -> Finding:
 def because_of(finding: Finding, cuts: Cuts) -> Finding:
     """The finding with what leaves no graph, as reading and one run of forward show it."""
     if cuts.kept:
-        return replace(finding, hint=f"{_of_kept(cuts.kept)} {FIRST_ORDER_ONLY}", cause="detached")
+        return replace(finding, hint=f"{_of_kept(cuts)} {FIRST_ORDER_ONLY}", cause="detached")
     if cuts.calls:
         cut, what = ("cut", "they give") if len(cuts.calls) > 1 else ("cuts", "it gives")
         hint = (
@@ -424,11 +430,15 @@ def because_of(finding: Finding, cuts: Cuts) -> Finding:
     return finding
 
 
-def _of_kept(kept: Sequence[str]) -> str:
-    names = " and ".join(f"`{name}`" for name in kept)
+def _of_kept(cuts: Cuts) -> str:
+    names = " and ".join(f"`{name}`" for name in cuts.kept)
+    several = len(cuts.kept) > 1
+    if cuts.are_copies:
+        are = "are copies of inputs or outputs" if several else "is a copy of an input or output"
+        return f"{names}, which forward keeps, {are}, without a graph: save the input or output itself."
     are, them, depend = (
         ("are neither inputs nor outputs", "them", "they depend")
-        if len(kept) > 1
+        if several
         else ("is neither an input nor an output", "it", "it depends")
     )
     return (
