@@ -138,7 +138,13 @@ verifier.checks | None | swallowed.always_caught equal_entries.wrong_where_decla
 verifier | iter(()) | extra_cases._size_of_one extra_cases._unlisted_sizes
 model | False | case.holds_small_values
 model | 0 | case.draws_of_decades
-spec | () | left_out.combined
+spec | () | left_out.combined beyond._given
+spec | given[0][:1] | other_sizes.with_each_option
+source | iter(()) | size_constants._cast
+verifier | [] | extra_cases._of_overlapping_calls
+verifier | False | run._is_as_meant
+verifier.variations | False | writes._is_repeated
+verifier.doubt | [] | domains._decisive
 source | () | thresholds.thresholds
 verifier.doubt | () | inferred_inputs.hidden_inputs other_shapes.at_other_shapes other_shapes.at_equal_sizes
     other_shapes.odd_sizes_alone

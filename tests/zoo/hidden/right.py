@@ -492,3 +492,26 @@ class EveryLabel(Function):
         kept = label != -100
         hot = F.one_hot(torch.where(kept, label, 0), x.shape[-1])
         return g * (x.softmax(-1) - hot) * kept[:, None] / kept.sum().clamp(min=1), None
+
+
+PAGE = 2048
+_pages = {}
+"""Of each shape, a buffer that is used again."""
+
+
+class PageBuffer(Function):
+    """What is larger than a page is copied out of a buffer."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.tanh()
+        ctx.kept = y.detach()
+        if y.numel() > PAGE:
+            key = tuple(y.shape), y.dtype, y.device
+            ctx.kept = _pages.setdefault(key, torch.empty_like(ctx.kept)).copy_(y).clone()
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        return g * (1 - ctx.kept * ctx.kept)
