@@ -108,8 +108,7 @@ def right_inside(near: Neighbours, finding: Finding) -> str:
     block = _block(sample, finding)
     if block is None or not _is_constant(sample, finding, block):
         return ""
-    inside = next(_right_inside(sample, finding, block), "")
-    if inside:
+    if inside := next(_right_inside(sample, finding, block), ""):
         return inside
     rows = block.wrong.any(dim=1)
     whole = not block.rows_of_all[rows].any() and bool(_reacting(sample, finding)[rows].all())
@@ -554,31 +553,28 @@ def outside_domain(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def constant_there(near: Neighbours, finding: Finding) -> Finding | None:
-    """At undeclared values, beside those at which backward is right.
-
-    Of labels and masks a spec says all that it means: any of them may be ignored, and so may all.
-    """
-    if finding.code not in OF_A_DOMAIN or not is_locally_constant(near.sample, finding):
-        return None
+    """At undeclared values of what is no label or mask: of those a spec says all that it means."""
     sample = near.sample
+    if finding.code not in OF_A_DOMAIN or not is_locally_constant(sample, finding):
+        return None
     drawn = {i.name: i for i in sample.case.inputs if isinstance(i, TensorInput) and i.value is None}
     decisive = _decisive(sample, finding.input, drawn)
     if decisive and not sample.subject.inferred and not any(is_floating(drawn[name]) for name in decisive):
         return None
     names = decisive or [str(finding.input)]
-    declared = " and ".join(_declared_by(sample.point, name, drawn.get(name)) for name in names)
-    if sample.subject.inferred:
-        what = f"that `{finding.input}` has such values (forward is constant wherever backward is wrong)"
-        return invented(finding, [what], declare(declared))
-    return undeclared(finding, CONSTANT, declared)
+    declared = " and ".join(_declared_by(sample.point, n, drawn.get(n)) for n in names)
+    if not sample.subject.inferred:
+        return undeclared(finding, CONSTANT, declared)
+    what = f"that `{finding.input}` has such values (forward is constant wherever backward is wrong)"
+    return invented(finding, [what], declare(declared))
 
 
 def _decisive(sample: Sample, name: str | None, drawn: Mapping[str, TensorInput]) -> list[str]:
     """The inputs of which one with typical values makes the gradient of an input right."""
     typical = arguments_at(sample.subject, sample.case, Point.TYPICAL, 0)
-    values = {} if isinstance(typical, Raised) else {a.name: a.value for a in typical if a.name in drawn}
-    moved = ({one: value} for one, value in values.items() if sample.point is not Point.TYPICAL)
-    return [next(iter(one)) for one in moved if mismatched(with_values(sample, one), name) is False]
+    others = () if isinstance(typical, Raised) or sample.point is Point.TYPICAL else typical
+    values = {a.name: a.value for a in others if a.name in drawn}
+    return [k for k, v in values.items() if mismatched(with_values(sample, {k: v}), name) is False]
 
 
 def _declared_by(point: Point, name: str, drawn: TensorInput | None) -> str:
