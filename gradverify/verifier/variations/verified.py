@@ -346,11 +346,15 @@ class Verified:
         )
 
     def _noise(self, problem: CallProblem, u: Tensor | None) -> Tensor:
-        """How far rounding moves a gradient, times what counts beyond it: at least that of its terms."""
+        """How far rounding moves a gradient, times what counts beyond it: at least that of its terms.
+
+        These are no larger than grad_output or the largest gradient: |f| / |x| is, where x is small.
+        """
         flat = self.u if u is None else u
         noise = gradient_noise(VjpProblem(problem, problem.outputs.unflatten(flat)))
-        terms = (flat.abs() * self._natural_slope).nan_to_num(0.0, 0.0, 0.0)
-        return ROUND_OFFS * noise.maximum(self.inputs.rounding * terms.max())
+        terms = (flat.abs() * self._natural_slope).nan_to_num(0.0, 0.0, 0.0).max()
+        largest = torch.maximum(flat.abs().max(), self.gradient.abs().max())
+        return ROUND_OFFS * noise.maximum(self.inputs.rounding * terms.minimum(largest))
 
     @property
     def _rounding(self) -> float:
