@@ -238,8 +238,10 @@ class _Condition:
         match needs:
             case ast.Subscript(value=ast.Attribute(attr="needs_input_grad"), slice=index):
                 k = integer(index)
+                if k is None and not isinstance(index, ast.Slice):
+                    return
                 ends = [integer(end) if end is not None else None for end in _ends(index)]
-                chosen = self.state.arguments[slice(*ends)] if k is None else self.state.arguments[k : k + 1]
+                chosen = self.state.arguments[slice(*ends) if k is None else slice(k, k + 1 or None)]
                 changed = self.state
                 for place, argument in enumerate(self.state.arguments):
                     if argument in chosen and argument.is_tensor:
