@@ -16,7 +16,7 @@ and so must backward. A forward that means something else there was not meant fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -358,7 +358,7 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
     yield from _another_rank(asked)
     yield from _unequal_items(asked)
     if asked.is_verified and asked.wants("GV101"):
-        yield from _up_to_the_first_error(_beyond(asked, beyond) for beyond in plan.beyond)
+        yield from _past_constants(asked)
         if asked.request.target.kind is TargetKind.MODULE:
             yield from _other_states(asked, plan.cases[0])
     # Last, since what is open at a size of 1 leaves nothing more to be asked.
@@ -382,11 +382,18 @@ def _never_ran(asked: Verification) -> Iterator[Event]:
     yield from asked.reported([] if early is None else [early])
 
 
-def _up_to_the_first_error(cases: Iterable[Iterator[Event]]) -> Iterator[Event]:
-    """What is said of cases in turn: one more of which backward is wrong past a constant adds nothing."""
-    for events in cases:
+def _past_constants(asked: Verification) -> Iterator[Event]:
+    """Judge cases past constants until backward is wrong at one, the plainest: another adds nothing.
+
+    After one that no spec says to be valid come those alone that no spec speaks against: they are mistakes.
+    """
+    doubted = False
+    for beyond in asked.request.plan.beyond:
+        if doubted and beyond.declared:
+            continue
         failed = False
-        for event in events:
+        for event in _beyond(asked, beyond):
+            doubted |= isinstance(event, Found)
             failed |= isinstance(event, Found) and event.finding.severity is Severity.ERROR
             yield event
         if failed:
