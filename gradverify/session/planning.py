@@ -1,7 +1,5 @@
 """What would be done to each target: its plan from the spec, or inputs to be inferred.
 
-The user's own tests that name a target: what `gradverify record` can run.
-
 Cases whose tensors cannot fit into memory: known before anything is run.
 """
 
@@ -15,7 +13,6 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 from gradverify.deduced import Attempt, Deduced
@@ -32,11 +29,11 @@ from gradverify.model import (
     TargetPlan,
     TensorInput,
     memory_text,
-    shown_path,
     tensors_of,
 )
 from gradverify.rules import RULES, rule
 from gradverify.session.modules import Module
+from gradverify.session.programs import own_program_of, record_command
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
 from gradverify.session.worker_ended import WorkerBrokenError, WorkerError
@@ -48,37 +45,6 @@ from gradverify.spec.function import SpecFunction
 from gradverify.spec.left_out import OPEN_SIZES
 from gradverify.spec.plan import plan_beyond, plan_deduced, plan_function
 from gradverify.spec.read import SpecFile
-
-FOLDERS = ("tests", "test")
-"""Where tests lie, in the current folder and beside a module."""
-
-PATTERNS = ("test_*.py", "*_test.py")
-
-MOST_FILES = 500
-"""Files that are looked at."""
-
-
-def own_test_of(target: Target) -> str:
-    """The first test file that names a target, as a command takes it; empty where there is none."""
-    name = re.compile(rf"\b{re.escape(target.name.rpartition('.')[2])}\b")
-    for path in islice(_test_files(Path(target.file)), MOST_FILES):
-        try:
-            if name.search(path.read_text("utf-8")):
-                return shown_path(path)
-        except (OSError, ValueError):
-            continue
-    return ""
-
-
-def _test_files(module: Path) -> Iterator[Path]:
-    """Test files beside a module, then those in the folders of tests."""
-    beside = module.absolute().parent
-    for pattern in PATTERNS:
-        yield from sorted(beside.glob(pattern))
-    for folder in dict.fromkeys(above / name for above in (beside, Path.cwd()) for name in FOLDERS):
-        for pattern in PATTERNS:
-            yield from sorted(folder.rglob(pattern))
-
 
 COPIES = 8
 """Of the tensors of a call that verification holds at once, at least: arguments, the copies that calls get,
@@ -400,13 +366,10 @@ def _no_inputs(planned: Planned, attempts: tuple[Attempt, ...]) -> Finding:
     known = attempts[0].inputs if attempts else ()
     entry = json.dumps(entry_to_fill_in(target, known=known)).replace('"', "")
     furthest = f"; {attempts[0].arguments}: {attempts[0].answer}" if attempts else ""
-    spec = Path(target.file).with_suffix(".gradverify.yaml")
-    spec = spec.with_name(f"{Path(target.file).stem}.recorded.yaml") if spec.exists() else spec
-    tests = own_test_of(target)
-    program = f"pytest {tests}" if tests else "python your_program.py"
+    program = own_program_of(target, planned.module.source) or "python your_program.py"
     module = Path(target.file).name
     write = (
-        f"`gradverify record -o {spec.as_posix()} -- {program}` writes a spec from calls that really occur; "
+        f"`{record_command(target, program)}` writes a spec from calls that really occur; "
         f"or write one: {{module: {module}, functions: {{{target.name}: {entry}}}}}, with its "
         "shapes (`gradverify init` makes the file)."
     )

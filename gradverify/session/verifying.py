@@ -21,6 +21,7 @@ from gradverify.session.aggregate import TargetState, static_findings
 from gradverify.session.ended import take_end
 from gradverify.session.outcome import INCONCLUSIVE_CODES, NOT_VERIFIED, UNCHECKED_CODES
 from gradverify.session.planning import NoInputs, Planned, fitting, infer_plan, seed_of
+from gradverify.session.programs import own_program_of, record_command
 from gradverify.session.request import Request, TargetProgress
 from gradverify.session.shrinking import REFUSED, shrunk
 from gradverify.session.worker_ended import WorkerError
@@ -101,7 +102,8 @@ def _verified(
     progress.at("looking for smaller inputs" if report.status is Verdict.FAILED else "")
     report = shrunk(report, planned, state, request)
     reported = (_with_declared_shapes(finding, planned, plan.cases) for finding in report.findings)
-    return Judged(replace(report, findings=tuple(reported)), applied=state.applied)
+    report = _with_own_program(replace(report, findings=tuple(reported)), planned)
+    return Judged(report, applied=state.applied)
 
 
 def _run(
@@ -155,6 +157,21 @@ def _with_declared_shapes(finding: Finding, planned: Planned, cases: tuple[Case,
     ]
     reported = ", ".join(shapes[:MOST_SHAPES])
     return replace(finding, hint=f"{finding.hint} At {case.id}, {reported}.") if shapes else finding
+
+
+def _with_own_program(report: TargetReport, planned: Planned) -> TargetReport:
+    """Where guessed inputs leave a target open, with the program of the user's own that has valid ones."""
+    doubts = [k for k, f in enumerate(report.findings) if f.code == "GV109" and not f.cause]
+    if report.status is not Verdict.INCONCLUSIVE or report.inputs is not InputSource.INFERRED or not doubts:
+        return report
+    program = own_program_of(planned.target, planned.module.source)
+    if not program:
+        return report
+    command = record_command(planned.target, program)
+    findings, first = list(report.findings), doubts[0]
+    hint = f"{findings[first].hint} `{command}` writes a spec from calls that really occur.".lstrip()
+    findings[first] = replace(findings[first], hint=hint)
+    return replace(report, findings=tuple(findings))
 
 
 def _declared(spec: SpecFile, key: str, name: str) -> list[tuple[str, int]]:

@@ -352,6 +352,22 @@ def test_where_inference_ends_the_users_own_test_is_what_to_record(tmp_path):
     assert "`gradverify record -o m.gradverify.yaml -- pytest tests/test_m.py`" in finding["hint"]
 
 
+@pytest.mark.parametrize("program", ["F.apply(x, x)", "module(x)"])
+def test_where_guesses_leave_it_open_the_program_that_calls_it_is_what_to_record(tmp_path, program):
+    (tmp_path / "m.py").write_text(
+        HEAD + "class F(Function):\n    @staticmethod\n    def forward(ctx, x, w):\n"
+        "        ctx.save_for_backward(x, w)\n        return x @ w\n\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        x, w = ctx.saved_tensors\n"
+        "        return g @ w, x.t() @ g\n\n\ndef module(x):\n    return F.apply(x, x)\n\n\n"
+        f"if __name__ == '__main__':\n    x = torch.ones(3, 3, requires_grad=True)\n    {program}\n"
+        "\n\nclass G(F):\n    pass\n"
+    )
+    done = forked_command.run(["check", "m.py", "--format", "json"], tmp_path)
+    hints = {t["name"]: t["findings"][0]["hint"] for t in json.loads(done.out)["targets"]}
+    assert "`gradverify record -o m.gradverify.yaml -- python m.py` writes a spec from calls" in hints["F"]
+    assert "record" not in hints["G"]
+
+
 def test_no_inputs_are_asked_for_where_torch_cannot_run_the_style(tmp_path):
     (tmp_path / "m.py").write_text(
         HEAD + "class F(Function):\n    def __init__(self, factor=2.0):\n        super().__init__()\n"
