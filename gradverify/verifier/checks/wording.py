@@ -170,6 +170,11 @@ def _round(value: float) -> float:
     return float(f"{value:.1g}")
 
 
+def percent(share: float) -> str:
+    """A share in percent; 100 is said of a whole alone."""
+    return "100 %" if share == 1 else f"{min(100 * share, 99.0):.2g} %"
+
+
 def listed_names(names: Sequence[str]) -> str:
     """`x`, `x` and `y`, `x`, `y` and `z`: in backticks."""
     quoted = [f"`{name}`" for name in names]

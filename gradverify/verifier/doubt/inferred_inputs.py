@@ -93,6 +93,7 @@ from gradverify.verifier.doubt.other_values import (
     invented_values,
     inventions_of,
 )
+from gradverify.verifier.doubt.padding import padding
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.raised_errors import is_bound_nowhere
@@ -446,6 +447,7 @@ AT_DECLARED: tuple[Reason, ...] = (
     structured_shapes,
     _unsteady,
     constants,
+    padding,
 )
 
 

@@ -24,7 +24,7 @@ from gradverify.verifier.checks.precision.native import (
 )
 from gradverify.verifier.checks.precision.value_ranges import ValueRange
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import WORST_ENTRIES, count_of, number, output_name
+from gradverify.verifier.checks.wording import WORST_ENTRIES, count_of, number, output_name, percent
 from gradverify.verifier.numerics.native_rounding import (
     SHORT,
     SINGLE,
@@ -445,7 +445,7 @@ def unrepeated(where: Where, judgement: Judgement) -> Finding:
 def rounded(where: Where, judgement: Judgement, *, declared: bool) -> Finding:
     """Not correctly rounded; a note, or an error where `internals: float32` says it must be."""
     rounding = judgement.rounding
-    share = f"{100 * rounding.share:.2g} %" if rounding is not None else "some"
+    share = percent(rounding.share) if rounding is not None else "some"
     said = f"is not correctly rounded at {share} of its entries"
     if declared:
         said += ", and the spec declares `internals: float32`: something inside is rounded"
@@ -462,7 +462,7 @@ def outliers(where: Where, judgement: Judgement) -> Finding:
     rounding = judgement.rounding
     share, worst = (rounding.share, rounding.worst) if rounding is not None else (0.0, 0.0)
     said = (
-        f"is correctly rounded but for {100 * share:.2g} % of its entries, which are up to {number(worst)} "
+        f"is correctly rounded but for {percent(share)} of its entries, which are up to {number(worst)} "
         f"times as far off; {_worst(judgement)}"
     )
     hint = "Look at what is special about these entries: a boundary, a tail, a large value."
