@@ -161,8 +161,13 @@ def whatever_invented(
     if set(given) != set(names) or not all(_is_plain(v) for v in discrete.values()):
         return False
     bounds = _bounds(sample)
-    if any(v.numel() > bounds.get(n, 0) for n, v in discrete.items() if _is_index(v)):
-        return False  # no such integers are all different, as backward may want them
+    for name, value in discrete.items():
+        # Backward may want integers that are all different. Beyond the bound that was guessed forward refuses
+        # those that are places, and takes those that are numbers; a GPU is lost where it refuses them.
+        if _is_index(value) and value.numel() > bounds.get(name, 0):
+            if value.device.type != "cpu":
+                return False
+            bounds[name] = value.numel()
     counts = {n for n, v in discrete.items() if type(v) is int}
     if counts and not _may_be_any(sample, counts):
         return False

@@ -261,8 +261,11 @@ def _of_any_sizes(caller: Caller, given: Apart, first: int, own: int) -> Apart |
 
 
 def _of_multiples(caller: Caller, given: Apart, first: int, own: int) -> Apart | None:
-    """One of them twice the other, and both alike."""
+    """One of them twice the other, and both alike; one that is parted from another already stays as it is."""
+    parted = any(first in pair for pair in given.pairs)
     for values in (MULTIPLES, MULTIPLES[::-1]):
+        if parted and values[0] != given.sizes[first][0]:
+            continue
         swept = {**given.sizes, first: values[:1], own: values}
         if _all_work(caller, given.state, swept):
             return replace(given, state=given.state.at({first: values[0], own: values[0]}), sizes=swept)
