@@ -209,10 +209,14 @@ class _Arguments:
     leaves: dict[str, list[Tensor]]
 
     def build(self) -> tuple[Any, ...]:
-        """As `apply` takes them: lists splatted under `*args`. Raises what a constructor raises."""
+        """As `apply` takes them: lists splatted under `*args`. Raises what a constructor raises.
+
+        What is left out at the end is not given, since torch counts the gradients of what is.
+        """
         call: list[Any] = []
         built: dict[str, Any] = {}
-        for argument in self.state.arguments:
+        given = [k for k, a in enumerate(self.state.arguments, start=1) if a.guess.kind is not Kind.OMITTED]
+        for argument in self.state.arguments[: max(given, default=0)]:
             owner = built.get(argument.guess.path) if argument.guess.kind is Kind.PARAMETERS else None
             value = self._built(argument) if owner is None else self._parameters(argument.name, owner)
             built[argument.name] = value
