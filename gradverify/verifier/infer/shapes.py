@@ -163,6 +163,9 @@ _GOT = re.compile(r"must have length (\d+)\. Got (\d+)(?: and (\d+))?")
 
 _OUTSIDE = re.compile(r"index (\d+) is out of bounds for dimension (\d+) with size \d+")
 
+MOST_JOINED = 4
+"""Tensors of one size that are joined, so that the sizes behind two which disagree are found."""
+
 Priced = Iterator[tuple[State | None, float]]
 """States with what they cost; None for one that cannot be."""
 
@@ -189,19 +192,32 @@ def by_size(state: State, message: str) -> Priced:
     for place, pair in enumerate((reported or pairs) if state.joins else ()):
         for total, other in (pair, pair[::-1]):
             yield from _summed(state, total, other, costs.NEXT_PAIR * place)
+        for count in range(2, MOST_JOINED + 1):
+            if not any(size % count for size in pair):
+                yield from _merged(state, *(size // count for size in pair), costs.NEXT_PAIR * place)
 
 
 def _agreeing(state: State, a: int, b: int, cost: float) -> Priced:
     """Two sizes become one; or that of the two which dimensions have follows from others."""
-    of_size = {state.values[s]: s for s in reversed(state.symbols())}
+    yield from _merged(state, a, b, cost)
+    of_size = _symbols_of_sizes(state)
+    for live, other in ((a, b), (b, a)):
+        if live in of_size and other not in of_size and other >= SMALLEST:
+            yield from _derived(state, of_size[live], other, cost)
+
+
+def _symbols_of_sizes(state: State) -> dict[int, int]:
+    return {state.values[s]: s for s in reversed(state.symbols())}
+
+
+def _merged(state: State, a: int, b: int, cost: float) -> Priced:
+    """Two sizes that dimensions have become one."""
+    of_size = _symbols_of_sizes(state)
     if a in of_size and b in of_size and a != b:
         merged = state.substituted(of_size[b], Dim(of_size[a]))
         merged = merged or state.substituted(of_size[a], Dim(of_size[b]))
         squared = merged is not None and squares(merged) > squares(state)
         yield merged, costs.MERGE + cost + costs.SQUARE * squared
-    for live, other in ((a, b), (b, a)):
-        if live in of_size and other not in of_size and other >= SMALLEST:
-            yield from _derived(state, of_size[live], other, cost)
 
 
 def _derived(state: State, symbol: int, wanted: int, cost: float) -> Priced:
