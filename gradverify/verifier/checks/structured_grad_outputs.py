@@ -9,6 +9,7 @@ times it, which floating point does exactly.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,6 +58,8 @@ ONE_VALUE = "Look for a path that backward takes where all entries of grad_outpu
 SUM = "Look for a test of a sum of grad_output: a sum of zero does not mean that nothing arrives."
 
 ONE_ENTRY = "Look for a test of how many entries of grad_output are not zero, or for its largest entry."
+
+SIGN = "Look for a test of the largest or smallest entry of grad_output: the size is that of `abs()`."
 
 SKIPPED = "Is something skipped by a test of grad_output, as rows whose first entry is zero?"
 
@@ -128,7 +131,7 @@ def wrong_with_structure(sample: Sample) -> Finding | NotTaken | None:
     outputs = sample.problem.outputs
     if not first or not outputs.size or not sample.inputs.size:
         return None
-    u = _exact(outputs, random_signs(outputs.size, sample.case.seed + 57))
+    u = _exact(outputs, _of_both_signs(random_signs(outputs.size, sample.case.seed + 57)))
     structures = _structures(outputs, u, sample.case.seed)
     rows = _rows(outputs)
     masks = [rows == k for k in range(CLASSES - 1)]
@@ -158,6 +161,12 @@ def wrong_with_structure(sample: Sample) -> Finding | NotTaken | None:
     return _wrong_when_scaled(sample, u, of_u, masks, rest)
 
 
+def _of_both_signs(u: Tensor) -> Tensor:
+    """The same with a positive first entry, and a negative one after it."""
+    first, rest = u[:1].abs(), u[1:]
+    return torch.cat([first, -rest.abs()]) if bool((rest > 0).all()) else torch.cat([first, rest])
+
+
 def _structures(outputs: Layout, u: Tensor, seed: int) -> list[Combination]:
     """Each grad_output with what it is held to: that of its sum with one of random sign, less that one's."""
 
@@ -181,7 +190,10 @@ def _structures(outputs: Layout, u: Tensor, seed: int) -> list[Combination]:
         ("whose columns sum to zero", SUM, each(partial(_balanced, along="columns"))),
         ("whose rows and columns sum to zero", SUM, each(partial(_balanced, along="rows and columns"))),
         ("with a single entry in each row", ONE_ENTRY, each(_one_hot)),
-        ("with a single entry", ONE_ENTRY, each(_one_entry)),
+        ("with a single entry, its first", ONE_ENTRY, each(partial(_one_entry, place=0))),
+        ("with a single entry, its last", ONE_ENTRY, each(partial(_one_entry, place=-1))),
+        ("without a negative entry", SIGN, u.abs),
+        ("without a positive entry, as a negated loss sends it", SIGN, lambda: -u.abs()),
         ("with zeros among its entries", SKIPPED, some),
         ("whose entries differ by powers of two", THRESHOLD, powers),
     )
@@ -190,14 +202,8 @@ def _structures(outputs: Layout, u: Tensor, seed: int) -> list[Combination]:
         s = make()
         if s.any():
             one = Combination(said, hint, make, (partial(_sum_of, make, u), lambda: u), (1.0, -1.0))
-            structures.setdefault(_sum_of_bits(s), one)
+            structures.setdefault(zlib.crc32(s.contiguous().numpy().data), one)
     return list(structures.values())
-
-
-def _sum_of_bits(values: Tensor) -> int:
-    """A number that tells grad_outputs apart: of the bits of all entries (float64), by their places."""
-    bits = values.contiguous().view(torch.int64)
-    return int((bits * (2 * torch.arange(len(bits)) + 1)).sum())
 
 
 def _sum_of(make: Make, u: Tensor) -> Tensor:
@@ -246,11 +252,10 @@ def _one_hot(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return torch.zeros(shape).scatter(-1, place, sign)
 
 
-def _one_entry(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """One entry of 1 at a random place, as a loss that picks one sends it."""
+def _one_entry(shape: tuple[int, ...], _: torch.Generator, *, place: int) -> Tensor:
+    """One entry of 1 at a place, as a loss that picks one sends it."""
     made = torch.zeros(math.prod(shape))
-    if made.numel():
-        made[torch.randint(0, made.numel(), (1,), generator=generator)] = 1.0
+    made[place:][:1] = 1.0
     return made.reshape(shape)
 
 
