@@ -262,7 +262,7 @@ def _of_any_sizes(caller: Caller, given: Apart, first: int, own: int) -> Apart |
 
 def _of_multiples(caller: Caller, given: Apart, first: int, own: int) -> Apart | None:
     """One of them twice the other, and both alike; one that is parted from another already stays as it is."""
-    parted = any(first in pair for pair in given.pairs)
+    parted = any(first in pair for pair in given.pairs[:-1])
     for values in (MULTIPLES, MULTIPLES[::-1]):
         if parted and values[0] != given.sizes[first][0]:
             continue

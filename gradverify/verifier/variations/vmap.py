@@ -138,8 +138,14 @@ def _held_against_loops(base: Verified, draws: Sequence[tuple[Argument, ...]], *
         if elements is None:
             continue
         finding = _judged(elements, batching, own_rule=own_rule)
-        if finding is not None and finding.severity is Severity.ERROR:
-            return wrong(finding)
+        alone = None
+        if finding is None and own_rule:
+            # Where a batch has one element, a dimension may be squeezed away, or a path of its own be taken.
+            of_one = replace(batching, said=f"{batching.said}, in a batch of one,")
+            alone = _judged(elements[:1], of_one, own_rule=own_rule)
+        error = next((f for f in (finding, alone) if f is not None and f.severity is Severity.ERROR), None)
+        if error is not None:
+            return wrong(error)
         notes += [] if finding is None else [finding]
         answered = answered or finding is None
     if not answered and not notes:
