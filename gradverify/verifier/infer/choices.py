@@ -6,6 +6,7 @@ padding of 0, a flag that is off, None for a parameter that backward gives a gra
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
@@ -13,6 +14,8 @@ from math import copysign, isnan
 from typing import Any, TypeGuard
 
 from gradverify.model import Nested, RaisedError
+from gradverify.source import definition
+from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import FACTORS, looks_real
@@ -22,6 +25,7 @@ from gradverify.verifier.infer.shapes import reranked
 from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State
 from gradverify.verifier.infer.sweep import other_choices
 from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, Ran, attempt, works
+from gradverify.verifier.infer.uses import numbers_beside
 
 MOST_SHAPES = 12
 """Shapes tried for one optional tensor."""
@@ -360,11 +364,27 @@ def unverified_values(known: Known, state: State) -> Iterator[tuple[str, str, bo
             only = f"`{name}` is {' or '.join(map(repr, cases))} in every case"
             if isinstance(ran, RaisedError) and other in missing:
                 said = f"with {other!r}, forward raises {on_one_line(ran)}"
-                yield name, f"{only}: {said}", not _is_invalid(ran, other)
+                is_open = not _is_invalid(ran, other) or _has_a_path_in_backward(known, other)
+                yield name, f"{only}: {said}", is_open
             elif isinstance(ran, Ran) and not ran.finite:
                 said = f"with {other!r}, what forward gives at these inputs is not finite"
                 # Of a number as of one that an author refuses: a share of 1, a logarithm of 0.
                 yield name, f"{only}: {said}", choice.is_default and isinstance(other, bool | str)
+
+
+def _has_a_path_in_backward(known: Known, value: Nested) -> bool:
+    """Whether backward compares something with a number: then its author means an option to be that."""
+    function = known.caller.function
+    body = None if function is None else definition(own_backward(function))
+    if body is None or isinstance(value, tuple | str):
+        return False
+    equal = ast.Eq | ast.NotEq
+    return any(
+        isinstance(operator, equal) and value in numbers_beside(operator, other)
+        for node in ast.walk(body)
+        if isinstance(node, ast.Compare)
+        for operator, other in zip(node.ops, node.comparators, strict=True)
+    )
 
 
 def with_valid_choices(caller: Caller, state: State, sizes: Iterable[Mapping[int, int]]) -> State:

@@ -194,7 +194,7 @@ def by_size(state: State, message: str) -> Priced:
             yield from _summed(state, total, other, costs.NEXT_PAIR * place)
         for count in range(2, MOST_JOINED + 1):
             if not any(size % count for size in pair):
-                yield from _merged(state, *(size // count for size in pair), costs.NEXT_PAIR * place)
+                yield from _merged(state, pair[0] // count, pair[1] // count, costs.NEXT_PAIR * place)
 
 
 def _agreeing(state: State, a: int, b: int, cost: float) -> Priced:
