@@ -19,8 +19,9 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import returned_tensors, substitute, with_zeros
 from gradverify.verifier.numerics.directional_derivative import slopes_along
+from gradverify.verifier.numerics.jacobian import natural_slope
 from gradverify.verifier.numerics.problem import CallProblem, Layout, Problem
-from gradverify.verifier.numerics.tolerance import Tolerance
+from gradverify.verifier.numerics.tolerance import SAFETY, Tolerance
 from gradverify.verifier.numerics.tracing import short_format
 from gradverify.verifier.numerics.verdict import Judged, judge
 
@@ -52,17 +53,22 @@ def with_backward_of(native: CallProblem, exact: CallProblem) -> CallProblem | N
     return replace(exact, function=function, arguments=arguments, output_positions=positions, outputs=outputs)
 
 
-def accepted_rows(native: CallProblem, exact: CallProblem, theirs: Tensor, seed: int) -> Tensor:
-    """The composite's Jacobian (M × N), of which `theirs` is torch's, as the native one has it at kinks.
+def slopes_at_kinks(
+    native: CallProblem, exact: CallProblem, theirs: Tensor, seed: int
+) -> tuple[Tensor, Tensor]:
+    """The composite's Jacobian (M × N), of which `theirs` is torch's, and the slopes that torch has not.
 
-    An entry is the native one's own where it is right by the slopes of the composite, and torch's is not the
-    only one: at a kink, where torch's is not the slope on both sides, or where several inputs meet in one.
+    An entry of the first is the native one's own where it is right by the slopes of the composite, and
+    torch's is not the only one: at a kink, where torch's is not the slope on both sides, or where several
+    inputs meet in one. An entry of the second (NaN elsewhere) is a slope of the composite, the same on both
+    sides, where torch's is another or no number, as that of a constant in the place of a quotient of zeros,
+    and the native one is wrong.
     """
     lent = with_backward_of(native, exact)
     tolerance = Tolerance(half_the_digits(native))
     judged = None if lent is None else judge(lent, tolerance)
     if lent is None or not isinstance(judged, Judged) or judged.comparison.wrong.shape != theirs.shape:
-        return theirs
+        return theirs, torch.full_like(theirs, torch.nan)
     found, measured = judged.comparison, judged.measured
     at_kink = measured.kink > 0
     without = at_kink.any(dim=1) & ~slopes_along(lent, measured, seed).linear
@@ -71,7 +77,11 @@ def accepted_rows(native: CallProblem, exact: CallProblem, theirs: Tensor, seed:
     has_others = found.kinks | is_another | without[:, None]
     is_wrong = found.wrong & (at_kink | ~without[:, None])
     accepted = has_others & ~is_wrong & found.analytical.isfinite()
-    return torch.where(accepted, found.analytical, theirs)
+    size = natural_slope(measured.centre, measured.scale, judged.outputs)
+    is_smooth = ~at_kink & ~without[:, None] & (SAFETY * measured.error <= half_the_digits(native) * size)
+    of_none = is_smooth & ~accepted & (theirs.isnan() | (is_another & found.wrong))
+    known = torch.where(of_none, measured.value, torch.nan)
+    return torch.where(accepted, found.analytical, theirs), known
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from gradverify.verifier.checks.composite import (
     recorded_forward,
 )
 from gradverify.verifier.checks.precision.judging import OWN_FLOAT32, Judgement, Truth, Where, judge_call
-from gradverify.verifier.checks.precision.kinks import accepted_rows, half_the_digits
+from gradverify.verifier.checks.precision.kinks import half_the_digits, slopes_at_kinks
 from gradverify.verifier.checks.precision.native import (
     Arithmetic,
     NativeCall,
@@ -166,23 +166,31 @@ class FromNative:
         source = Source(self.name, other, call.exact_cotangents, seed, plain=True)
         return Truth(values, (Scatter(source),))
 
-    def at_kinks(self, call: NativeCall, truth: Truth, seed: int) -> Truth | None:
-        """The truth with gradients that the composite's slopes allow; None where those are torch's."""
+    def at_kinks(self, call: NativeCall, truth: Truth, seed: int) -> tuple[Truth, Truth] | None:
+        """The truth with gradients that the composite's slopes allow, and those that were measured alone.
+
+        None where the gradients are torch's. Each holds NaN for what the other has.
+        """
         composite, outputs = self.composite(call), len(call.problem.output_positions)
-        size = Layout.of(call.exact.primals).size
-        if composite is None or call.problem.outputs.size > MOST_ROWS or size > MOST_COLUMNS:
+        inputs = Layout.of(call.exact.primals)
+        if composite is None or call.problem.outputs.size > MOST_ROWS or inputs.size > MOST_COLUMNS:
             return None
         exact = replace(composite.problem, arguments=call.exact.arguments)
         theirs = analytical_jacobian(exact)
         if isinstance(theirs, Raised):
             return None
-        changed = accepted_rows(call.problem, exact, theirs.value, seed) - theirs.value
-        if not changed.any():
+        accepted, slopes = slopes_at_kinks(call.problem, exact, theirs.value, seed)
+        changed, is_measured = (accepted - theirs.value).nan_to_num(0.0), slopes.isfinite()
+        if not changed.any() and not is_measured.any():
             return None
         cotangent = call.problem.outputs.flatten(call.cotangents)
-        more = map(as_real, Layout.of(call.exact.primals).unflatten(cotangent @ changed))
-        gradients = (g + m for g, m in zip(truth.values[outputs:], more, strict=True))
-        return replace(truth, values=(*truth.values[:outputs], *gradients))
+        whole = cotangent @ torch.where(is_measured, slopes, accepted)
+        more = torch.where(is_measured.any(dim=0), torch.nan, cotangent @ changed)
+        alone = torch.where(is_measured.any(dim=0), whole, torch.nan)
+        pairs = zip(truth.values[outputs:], map(as_real, inputs.unflatten(more)), strict=True)
+        allowed = (*truth.values[:outputs], *(g + m for g, m in pairs))
+        measured = (*truth.values[:outputs], *map(as_real, inputs.unflatten(alone)))
+        return replace(truth, values=allowed), replace(truth, values=measured, scatters=())
 
     def alone(self) -> Strategy:
         """The composite, which was seen to follow forward at typical values."""
@@ -399,13 +407,26 @@ class Place:
         return self.judge(call, truth)
 
     def judge(self, call: NativeCall, truth: Truth) -> list[Judgement]:
-        """Every value of a call with these inputs; what torch derives of a composite is no truth at kinks."""
+        """Every value of a call with these inputs; what torch derives of a composite is no truth at kinks.
+
+        Nor at declared special values, as the slope of a constant that forward puts for a quotient of zeros.
+        """
         reach = largest_declared(self.sample.case)
         found = judge_call(call, truth, reach=reach, briefly=self.briefly)
-        if not isinstance(self.truth, FromNative) or not any(map(_is_wrong_gradient, found)):
+        special = self.declared and self.sample.point is Point.SPECIAL
+        if not isinstance(self.truth, FromNative) or not (special or any(map(_is_wrong_gradient, found))):
             return found
         at_kinks = self.truth.at_kinks(call, truth, self.seed)
-        return found if at_kinks is None else judge_call(call, at_kinks, reach=reach, briefly=self.briefly)
+        if at_kinks is None:
+            return found
+        allowed, alone = at_kinks
+        found = judge_call(call, allowed, reach=reach, briefly=self.briefly)
+        measured = judge_call(call, alone, reach=reach, briefly=True)
+        # Nothing is lost on the way to what a branch of its own gives: no formula is unstable there.
+        off = [
+            replace(m, unstable=False) if _is_wrong_gradient(m) or m.lost.any() else None for m in measured
+        ]
+        return [m or f for f, m in zip(found, off, strict=True)]
 
     def elsewhere(self) -> Place:
         """The same at other values, as far as others are known to be valid, and for other grad_outputs."""
@@ -474,10 +495,9 @@ def native_jacobians(sample: Sample) -> Judged | NotJudged | Raised:
     judged = jacobians_beside(sample.problem, exact)
     if not isinstance(judged, Judged) or not judged.comparison.wrong.any():
         return judged
-    accepted = accepted_rows(sample.problem, exact, judged.measured.value, sample.case.seed)
-    return _judged_beside(
-        judged.comparison.analytical, accepted, judged.measured.centre, exact, sample.problem
-    )
+    accepted, slopes = slopes_at_kinks(sample.problem, exact, judged.measured.value, sample.case.seed)
+    rows = torch.where(slopes.isfinite(), slopes, accepted)
+    return _judged_beside(judged.comparison.analytical, rows, judged.measured.centre, exact, sample.problem)
 
 
 def exact_problem(sample: Sample) -> CallProblem | None:
