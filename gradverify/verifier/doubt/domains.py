@@ -41,7 +41,6 @@ from gradverify.verifier.checks.neighbours import (
     is_square,
     mismatched,
     moved_by_any,
-    one_like,
     with_values,
 )
 from gradverify.verifier.checks.samples import arguments_at
@@ -53,6 +52,21 @@ from gradverify.verifier.checks.wording import (
     invented,
     undeclared,
 )
+from gradverify.verifier.doubt.manifolds import (
+    DEFINITE,
+    NEAR_IDENTITY,
+    ORTHOGONAL,
+    SHORT_ROWS,
+    SIMPLEX,
+    SMALL,
+    SUPPORTS,
+    SYMMETRIC,
+    UNIT_ROWS,
+    Manifold,
+    Move,
+    definite,
+    row_normalised,
+)
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.compare import Comparison
@@ -60,11 +74,6 @@ from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import CallProblem, Layout
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
-
-SMALL = 0.1
-"""Factor on inputs at which most iterations and series converge, alone or added to one or the identity:
-slopes are below one there."""
-
 
 SPREAD = 0.05
 """Relative half-width of the values that are tried around a single one at which backward is right."""
@@ -212,10 +221,6 @@ def _block(sample: Sample, finding: Finding) -> _Block | None:
     return _Block(compared.numerical[r, c], wrong[r, c], compared.telling[r, c], compared.numerical[r])
 
 
-Move = Callable[[Tensor], Tensor]
-"""An input to the nearest one on a manifold."""
-
-
 TAKES_BACK = 1e-2
 """Relative change of the outputs below which forward projects its inputs onto the manifold: the epsilon
 under a root, and the like, may change them a little."""
@@ -227,17 +232,6 @@ BLIND = 1e-6
 
 LOPSIDED = 3.0
 """Factor between the rows of an input that is tried: another one for each row."""
-
-
-@dataclass(frozen=True)
-class _Manifold:
-    """How a spec declares it, how inputs get there, and what counts along it."""
-
-    declared: str
-    move: Move
-    along: Projection
-    of_squares: bool = True
-    """Of square matrices alone."""
 
 
 def right_along(sample: Sample) -> str:
@@ -253,20 +247,20 @@ def right_along(sample: Sample) -> str:
 def _structures(sample: Sample) -> Iterator[str]:
     wrong = _wrong_places(sample)
     blind = all(_is_blind_to_lengths(sample, place) for place in wrong)
-    of_any_length = not blind and all(_takes_back(sample, place, _row_normalised) for place in wrong)
+    of_any_length = not blind and all(_takes_back(sample, place, row_normalised) for place in wrong)
     if not of_any_length:
-        along = _along(sample, _UNIT_ROWS)
-        yield along and (_along(sample, _SHORT_ROWS) or along)
+        along = _along(sample, UNIT_ROWS)
+        yield along and (_along(sample, SHORT_ROWS) or along)
     if blind:
-        yield _along(sample, _SIMPLEX)
+        yield _along(sample, SIMPLEX)
     if any(map(is_square, sample.problem.primals)):
         yield from _along_supports(sample)
-        yield _along(sample, _SYMMETRIC)
+        yield _along(sample, SYMMETRIC)
         if not of_any_length:  # the rows of an orthogonal matrix are unit vectors
-            yield _along(sample, _ORTHOGONAL)
+            yield _along(sample, ORTHOGONAL)
 
 
-def _along(sample: Sample, kind: _Manifold, only: Collection[str] | None = None) -> str:
+def _along(sample: Sample, kind: Manifold, only: Collection[str] | None = None) -> str:
     """The structure, if the mismatch is not there along it, of the one input that needs it, or of all."""
     pairs = zip(sample.problem.input_names, sample.problem.primals, strict=True)
     real = [(n, p) for n, p in pairs if p.dim() and not p.is_complex()]
@@ -288,7 +282,7 @@ def _along_supports(sample: Sample) -> Iterator[str]:
         return
     given = zip(problem.input_names, problem.primals, pulled.value, strict=True)
     gradients = {n: g for n, p, g in given if g is not None and is_square(p) and p.shape[-1] > 1 and g.any()}
-    for kind in _SUPPORTS:
+    for kind in SUPPORTS:
         names = [n for n, g in gradients.items() if g.shape[-2:] == g.mT.shape[-2:]]
         names = [n for n in names if torch.equal(kind.along(gradients[n], gradients[n]), gradients[n])]
         yield _along(sample, kind, names) if names else ""
@@ -300,7 +294,7 @@ def right_at_definite(sample: Sample) -> str:
     An iteration that solves with such a matrix alone overflows, or divides by zero, at any other one; a
     series, or a fixed number of rounds, has converged near the identity.
     """
-    return _along(sample, _DEFINITE) or _along(sample, _NEAR_IDENTITY)
+    return _along(sample, DEFINITE) or _along(sample, NEAR_IDENTITY)
 
 
 def linear_at_definite(sample: Sample) -> str:
@@ -311,7 +305,7 @@ def linear_at_definite(sample: Sample) -> str:
     if not any(is_square(p) and not p.is_complex() for p in sample.problem.primals):
         return ""
     moved = tuple(
-        replace(a, value=_definite(a.value)) if a.differentiable and is_square(a.value) else a
+        replace(a, value=definite(a.value)) if a.differentiable and is_square(a.value) else a
         for a in sample.arguments
     )
     problem = replace(sample.problem, arguments=moved)
@@ -394,7 +388,7 @@ def _is_blind_to_lengths(sample: Sample, place: int) -> bool:
 
 
 def _mismatch_along(
-    sample: Sample, kind: _Manifold, names: Collection[str], shares: Mapping[str, float]
+    sample: Sample, kind: Manifold, names: Collection[str], shares: Mapping[str, float]
 ) -> bool:
     """Whether there is a mismatch where some inputs are on a manifold, and move along it.
 
@@ -433,93 +427,19 @@ def _differs_along(
         allowed = (
             comparison.bound[:, columns].nan_to_num(0.0, 0.0, 0.0).amax() if block.stop > block.start else 0.0
         )
-        steepest = comparison.numerical[:, columns].abs().nan_to_num(0.0, 0.0, 0.0)
-        if name in shares and not bool((shares[name] * steepest > allowed).any()):
+        projection, at = projections.get(name, _as_it_is), primal.cpu()
+        slopes = [projection(r.reshape(block.shape), at).abs() for r in comparison.numerical[:, columns]]
+        if name in shares and not any(bool((shares[name] * slope > allowed).any()) for slope in slopes):
             return True
         for row in difference[:, columns]:
-            shaped = row.reshape(block.shape)
-            along = projections[name](shaped, primal.cpu()) if name in projections else shaped
+            along = projection(row.reshape(block.shape), at)
             if along.numel() and (along.abs() > allowed + 1e-9 * row.abs().max()).any():
                 return True
     return bool(nonfinite)
 
 
-def _row_normalised(x: Tensor) -> Tensor:
-    return torch.nn.functional.normalize(x, dim=-1) if x.dim() else x
-
-
-def _along_sphere(difference: Tensor, x: Tensor) -> Tensor:
-    """Without the part along x: moving along x leaves the unit sphere."""
-    if not x.dim():
-        return difference
-    return difference - (difference * x).sum(dim=-1, keepdim=True) * x
-
-
-def _sharing_one(x: Tensor) -> Tensor:
-    """Positive rows with the sum 1."""
-    return x.abs() / x.abs().sum(dim=-1, keepdim=True) if x.dim() and not x.is_complex() else x
-
-
-def _along_simplex(difference: Tensor, x: Tensor) -> Tensor:
-    """Without the mean of each row: a sum that remains 1 changes by none."""
-    return difference - difference.mean(dim=-1, keepdim=True) if x.dim() else difference
-
-
-def _symmetrised(x: Tensor) -> Tensor:
-    return (x + x.mT) / 2
-
-
-def _definite(x: Tensor) -> Tensor:
-    return x @ x.mT + x.shape[-1] * one_like(x)
-
-
-def _along_orthogonal(difference: Tensor, x: Tensor) -> Tensor:
-    """Its part along x times an antisymmetric matrix: moving there leaves x orthogonal."""
-    turned: Tensor = x.mT @ difference
-    skew: Tensor = (turned - turned.mT) / 2
-    return x.matmul(skew)
-
-
-_UNIT_ROWS = _Manifold("`structure: unit-norm`", _row_normalised, _along_sphere, of_squares=False)
-
-
-_SHORT_ROWS = _Manifold(
-    "a narrower `range:`",
-    lambda x: _row_normalised(x) / 2,
-    lambda difference, _: difference,
-    of_squares=False,
-)
-"""Rows of another length, along which everything counts: then it is the size of the values that matters."""
-
-
-_SIMPLEX = _Manifold("`structure: simplex`", _sharing_one, _along_simplex, of_squares=False)
-
-
-_SYMMETRIC = _Manifold("`structure: symmetric`", _symmetrised, lambda d, _: _symmetrised(d))
-
-
-_ORTHOGONAL = _Manifold("`structure: orthogonal`", lambda x: torch.linalg.qr(x).Q, _along_orthogonal)
-
-
-_DEFINITE = _Manifold("`structure: spd`", _definite, lambda d, _: _symmetrised(d))
-
-
-_NEAR_IDENTITY = _Manifold(
-    "a `make:` function of symmetric matrices near the identity",
-    lambda x: one_like(x) + SMALL * _symmetrised(x) / x.abs().max().clamp_min(1.0),
-    lambda d, _: _symmetrised(d),
-)
-
-
-_SUPPORTS = (
-    _Manifold(
-        "a `make:` function of diagonal matrices",
-        lambda x: torch.diag_embed(x.diagonal(dim1=-2, dim2=-1).abs()),  # of eigenvalues: a root is real
-        lambda d, _: torch.diag_embed(d.diagonal(dim1=-2, dim2=-1)),
-    ),
-    _Manifold("`structure: triangular`", torch.tril, lambda d, _: d.tril()),
-    _Manifold("a `make:` function of upper triangular matrices", torch.triu, lambda d, _: d.triu()),
-)
+def _as_it_is(difference: Tensor, _: Tensor) -> Tensor:
+    return difference
 
 
 OF_AN_EXCEPTION = "GV102"

@@ -70,12 +70,12 @@ from gradverify.verifier.doubt.domains import (
     OF_AN_EXCEPTION,
     OF_GRAD_OUTPUT,
     OF_NO_VALUE,
-    SMALL,
     constant_there,
     linear_elsewhere,
     manifold,
     outside_domain,
 )
+from gradverify.verifier.doubt.manifolds import SMALL
 from gradverify.verifier.doubt.other_shapes import (
     odd_sizes,
     other_shapes,

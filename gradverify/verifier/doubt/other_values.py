@@ -465,13 +465,13 @@ def without(sample: Sample, names: Collection[str]) -> Neighbours | None:
 
 
 def invented_values(near: Neighbours, finding: Finding) -> Finding | None:
-    """No shape makes a backward that is not linear, but what is never written where two sizes differ.
+    """No shape makes a backward that is not linear, nor a matrix, but what is not written where sizes differ.
 
     Other values settle nothing where the shape of the gradient shows that another shape may be meant. What is
     None where the mismatch is there as well had no shape that could have made it.
     """
     linear = finding.code != OF_GRAD_OUTPUT
-    doubts = [d for d in inventions_of(near.sample) if linear or d.differ or not d.of_shape]
+    doubts = [d for d in inventions_of(near.sample) if linear or d.differ or (d.name and not d.of_shape)]
     given = tuple(d.name for d in doubts if d.optional)
     bare = near.once(without, given) if given and finding.input not in given else None
     left = doubts if bare is None else [d for d in doubts if not d.optional]
