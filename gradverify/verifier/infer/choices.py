@@ -102,7 +102,11 @@ def _runs_without(known: Known, state: State, place: int) -> bool:
         return False
     nothing = Argument(argument.name, Guess(Kind.LITERAL, choices=(None,)))
     result = attempt(known.caller, state.with_argument(place, nothing))
-    return isinstance(result, Ran) and result.backward is None
+    if not isinstance(result, Ran):
+        return False
+    # A default for which backward breaks is one to be reported, not one to be left out.
+    breaks = result.fails_in_backward and known.default(argument.name) is None
+    return result.backward is None or breaks
 
 
 def _shapes(state: State) -> list[tuple[Dim, ...]]:
