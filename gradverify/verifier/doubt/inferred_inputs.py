@@ -84,6 +84,7 @@ from gradverify.verifier.doubt.other_shapes import (
     shape_in_doubt,
     structured_shapes,
     unread_entries,
+    unread_inputs,
 )
 from gradverify.verifier.doubt.other_values import (
     anything_invented,
@@ -440,6 +441,7 @@ AT_DECLARED: tuple[Reason, ...] = (
     odd_sizes,
     other_shapes,
     unread_entries,
+    unread_inputs,
     other_sizes,
     _minus_signs,
     _refused,

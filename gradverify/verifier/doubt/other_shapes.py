@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
+import torch
 from torch import Tensor
 
 from gradverify.model import (
@@ -34,6 +35,7 @@ from gradverify.verifier.checks.neighbours import (
     is_square,
     is_steady,
     mismatched,
+    with_values,
 )
 from gradverify.verifier.checks.reading import Irregularity, own_backward
 from gradverify.verifier.checks.samples import prepare
@@ -545,6 +547,32 @@ def unread_entries(near: Neighbours, finding: Finding) -> Finding | None:
     name = finding.input or ""
     read = near.once(read_in_last, name) if finding.code in OF_A_SLOPE else 0
     return _shapes_of(finding, [name] if read and near.once(at_last_size, name, read) else ())
+
+
+def unread_inputs(near: Neighbours, finding: Finding) -> Finding | None:
+    """A gradient has another shape where backward alone reads an input: nothing shows the shape of that."""
+    return _shapes_of(finding, near.once(_read_in_backward_alone) if finding.code == OF_A_SHAPE else ())
+
+
+def _read_in_backward_alone(sample: Sample) -> tuple[str, ...]:
+    """Real tensors of whose values the outputs say nothing."""
+    real = {
+        a.name: a.value
+        for a in sample.problem.arguments
+        if isinstance(a.value, Tensor) and a.value.is_floating_point() and a.value.numel()
+    }
+    problem, unread = sample.problem, []
+    before = problem.evaluate(problem.primals)
+    for name, value in real.items():
+        other = with_values(sample, {name: value.flip(0) + 1 if value.dim() else value + 1}).problem
+        after = other.evaluate(other.primals)
+        if isinstance(before, Raised) or isinstance(after, Raised):
+            continue
+        if all(
+            a.shape == b.shape and torch.equal(a, b) for a, b in zip(before.value, after.value, strict=True)
+        ):
+            unread.append(name)
+    return tuple(unread)
 
 
 def other_sizes(near: Neighbours, finding: Finding) -> Finding | None:
