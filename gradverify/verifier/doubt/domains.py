@@ -15,6 +15,7 @@ nothing is measured again. If backward does not, forward normalises only what is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -172,13 +173,58 @@ def _right_inside(sample: Sample, finding: Finding, block: _Block) -> Iterator[s
     if right.any():
         inside = primal.flatten()[right.to(primal.device)]
         least, most = inside.min().item(), inside.max().item()
-        written = f"{least:.3g}", f"{most:.3g}"
         # One value alone is no range that anybody means.
-        if written[0] != written[1] and _is_right(sample, {name: _between(primal, least, most)}, name):
-            yield f"`range: [{', '.join(written)}]` of `{name}`"
+        if f"{least:.3g}" != f"{most:.3g}" and _is_right(sample, {name: _between(primal, least, most)}, name):
+            others = primal.flatten()[~right.to(primal.device)]
+            yield f"`range: {_written(*_widest(sample, name, (least, most), others))}` of `{name}`"
     for declared, move in DOMAINS.items():
         if _is_right(sample, {name: move(primal)}, name):
             yield f"{declared} of `{name}`"
+
+
+WELL_INSIDE = 0.9
+"""Share of the way to the end of a domain that is proposed: at the end itself slopes may be infinite."""
+
+
+HALVINGS = 6
+"""Of the gap between values at which backward is right and the next one at which it is not."""
+
+
+def _widest(sample: Sample, name: str, right: tuple[float, float], others: Tensor) -> tuple[float, float]:
+    """The range of an input in which backward is right, widened towards others, at which it is not."""
+    least, most = right
+    primal = sample.problem.primals[sample.problem.input_names.index(name)]
+    below = [v for v in others.tolist() if v < least]
+    above = [v for v in others.tolist() if v > most]
+
+    def is_right(lower: float, upper: float) -> bool:
+        return _is_right(sample, {name: _spanning(primal, lower, upper)}, name)
+
+    return (
+        _furthest(lambda end: is_right(end, most), least, max(below, default=least)),
+        _furthest(lambda end: is_right(least, end), most, min(above, default=most)),
+    )
+
+
+def _furthest(is_right: Callable[[float], bool], inside: float, outside: float) -> float:
+    """The end of a range between one at which backward is right and one at which it is not, well inside."""
+    first = inside
+    for _ in range(HALVINGS):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if is_right(middle) else (inside, middle)
+    return first + WELL_INSIDE * (inside - first)
+
+
+def _written(least: float, most: float) -> str:
+    """A range as a spec has it: rounded to what is inside of it."""
+    step = 10.0 ** (math.floor(math.log10(most - least)) - 1)
+    return f"[{math.ceil(least / step) * step:.3g}, {math.floor(most / step) * step:.3g}]"
+
+
+def _spanning(primal: Tensor, least: float, most: float) -> Tensor:
+    """Different values in the order of an input's own, the first and the last at the ends of a range."""
+    ranks = primal.flatten().argsort().argsort().to(primal)
+    return (least + (most - least) * ranks / max(1, len(ranks) - 1)).reshape(primal.shape)
 
 
 def _between(primal: Tensor, least: float, most: float) -> Tensor:
