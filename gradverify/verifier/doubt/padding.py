@@ -1,7 +1,7 @@
 """Whether a mismatch hangs on padding that holds values.
 
-Where sequences are padded with zeros, in the inputs and in the outputs, backward gives the padding no
-gradient, and is right where the inputs hold zeros there, too.
+Where sequences are padded with zeros, in the inputs and in the outputs, or half of each matrix is zero,
+backward gives such a part no gradient, and is right where the inputs hold zeros there, too.
 """
 
 from __future__ import annotations
@@ -59,8 +59,16 @@ def _padded(sample: Sample) -> Iterator[tuple[str, Tensor]]:
         if one is None or other is None or not primal.dim():
             continue
         unset = (one == 0) & (other == 0)
-        if any(_are_the_same_rows(unset, zeros) for zeros in silent):
+        if any(_are_the_same_part(unset, zeros) or _are_the_same_rows(unset, zeros) for zeros in silent):
             yield name, unset
+
+
+def _are_the_same_part(one: Tensor, other: Tensor) -> bool:
+    """Whether two masks are one where both have entries, some of them set, as triangles of two matrices."""
+    if one.dim() != other.dim():
+        return False
+    both = tuple(slice(min(sizes)) for sizes in zip(one.shape, other.shape, strict=True))
+    return torch.equal(one[both], other[both]) and bool(one[both].any()) and not bool(one[both].all())
 
 
 def _are_the_same_rows(one: Tensor, other: Tensor) -> bool:

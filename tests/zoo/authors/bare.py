@@ -381,3 +381,167 @@ class TanhOfSoftplus(torch.autograd.Function):
         omega = 4 * (x + 1) + 4 * e**2 + e**3 + e * (4 * x + 6)
         delta = 2 * e + e**2 + 2
         return grad * e * omega / delta**2
+
+
+class Clamped(torch.autograd.Function):
+    """The term through the variance is missing, whatever the sizes of the statistics."""
+
+    @staticmethod
+    def forward(ctx, x, running_mean, running_var, eps, momentum):
+        mean = x.mean(dim=(0, 2, 3), keepdim=True)
+        var = (x - mean).pow(2).mean(dim=(0, 2, 3), keepdim=True)
+        mean, var = mean.squeeze(), var.squeeze()
+        running_mean.copy_(momentum * mean + (1 - momentum) * running_mean)
+        running_var.copy_(momentum * var + (1 - momentum) * running_var)
+        y = (x - mean[None, :, None, None]) / torch.sqrt(var[None, :, None, None] + eps)
+        ctx.eps = eps
+        ctx.save_for_backward(y, var)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        _, var = ctx.saved_tensors
+        centred = grad - grad.mean(dim=(0, 2, 3), keepdim=True)
+        return centred / torch.sqrt(var[None, :, None, None] + ctx.eps), None, None, None, None
+
+
+class Sorted(torch.autograd.Function):
+    """Of sorted values the sign is taken as of unsorted ones; the other argument need not be integers."""
+
+    @staticmethod
+    def forward(ctx, pred, target):
+        ctx.save_for_backward(pred, target)
+        return (pred.sort()[0] - target.sort()[0]).abs().mean()
+
+    @staticmethod
+    def backward(ctx, grad):
+        pred, target = ctx.saved_tensors
+        return grad * (pred - target).sign(), None
+
+
+class ScaledRows(torch.autograd.Function):
+    """Right, for one argument less than forward has: what is left out needs no gradient."""
+
+    @staticmethod
+    def forward(ctx, x, weight, eps=1e-5):
+        ctx.save_for_backward(x, weight)
+        ctx.eps = eps
+        return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        root = torch.sqrt(x.pow(2).mean(-1, keepdim=True) + ctx.eps)
+        of_weight = (grad * x / root).sum(dim=tuple(range(x.dim() - 1)))
+        dot = (grad * x * weight).sum(-1, keepdim=True)
+        return grad * weight / root - dot * x / (x.shape[-1] * root**3), of_weight
+
+
+class Quarters(torch.autograd.Function):
+    """Weights joined to one of four times their rows, as of quaternions; right."""
+
+    @staticmethod
+    def forward(ctx, x, a, b):
+        ctx.save_for_backward(x, a, b)
+        return x @ torch.cat([a, -b, b, a], dim=0)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, a, b = ctx.saved_tensors
+        of_whole = x.t() @ grad
+        one, two, three, four = of_whole.chunk(4)
+        return grad @ torch.cat([a, -b, b, a], dim=0).t(), one + four, three - two
+
+
+class Lengths(torch.autograd.Function):
+    """Half of it: along unit rows forward is constant, which excuses nothing."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.pow(2).sum(-1).sqrt()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 0.5 * grad[..., None] * x / x.pow(2).sum(-1, keepdim=True).sqrt()
+
+
+class Feedback(torch.autograd.Function):
+    """Backward goes through a weight of its own, whose shape nothing in forward shows."""
+
+    @staticmethod
+    def forward(ctx, x, weight, feedback):
+        ctx.save_for_backward(x, weight, feedback)
+        return x.mm(weight.t())
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, _, feedback = ctx.saved_tensors
+        return grad.mm(feedback), grad.t().mm(x), None
+
+
+class TriangularProduct(torch.autograd.Function):
+    """Of lower triangular matrices, to which the product and the gradients are cut; right for these."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return (a @ b).tril()
+
+    @staticmethod
+    def backward(ctx, grad):
+        a, b = ctx.saved_tensors
+        grad = grad.tril()
+        return (grad @ b.mT).tril(), (a.mT @ grad).tril()
+
+
+class WithoutABias(torch.autograd.Function):
+    """Breaks where the bias is left to its default."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.save_for_backward(x, weight)
+        y = x @ weight.t()
+        return y if bias is None else y + bias
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight, grad.t() @ x, grad.sum(0)
+
+
+class LastButOne(torch.autograd.Function):
+    """Has a path for an option that forward refuses for such ranks."""
+
+    @staticmethod
+    def forward(ctx, x, dim=-1):
+        if dim == -2 and x.dim() < 5:
+            raise ValueError("dim=-2 is for images of time: [b, t, c, h, w]")
+        ctx.dim, ctx.shape = dim, x.shape
+        return x.sum(dim)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if ctx.dim == -2:
+            return (grad.unsqueeze(-2) * 0.5).expand(ctx.shape), None
+        return grad.unsqueeze(ctx.dim).expand(ctx.shape), None
+
+
+class PaddedConvolution(torch.autograd.Function):
+    """Of signals whose second half is zeros, in the inputs, the output and the gradients; right for these."""
+
+    @staticmethod
+    def forward(ctx, u, v):
+        n = u.shape[-1]
+        ctx.save_for_backward(u, v)
+        y = torch.fft.irfft(torch.fft.rfft(u, n=n) * torch.fft.rfft(v, n=n), n=n)
+        return torch.nn.functional.pad(y[..., : n // 2], (0, n // 2))
+
+    @staticmethod
+    def backward(ctx, grad):
+        u, v = ctx.saved_tensors
+        n = u.shape[-1]
+        grad = torch.nn.functional.pad(grad[..., : n // 2].flip(-1), (0, n // 2))
+        both = (torch.fft.irfft(torch.fft.rfft(grad, n=n) * torch.fft.rfft(o, n=n), n=n) for o in (v, u))
+        return tuple(torch.nn.functional.pad(g[..., : n // 2].flip(-1), (0, n // 2)) for g in both)

@@ -87,3 +87,23 @@ EXPECTED["bare", "TanhOfSoftplus", "without spec"] = {
 EXPECTED["right", "LogCumsumExp", "with spec"]["may"] = {
     "GV602"
 }  # exp overflows beyond 88.7 in float32, and its spec gives no range
+EXPECTED |= {
+    ("bare", name, "without spec"): {"status": "failed", "errors": {code}}
+    for name, code in (
+        ("Clamped", "GV101"),
+        ("Sorted", "GV101"),
+        ("Lengths", "GV101"),
+        ("WithoutABias", "GV105"),
+    )
+}
+EXPECTED["bare", "ScaledRows", "without spec"] = {"status": "passed", "warnings": {"GV105"}}
+EXPECTED["bare", "Quarters", "without spec"] = {"status": "passed"}
+EXPECTED |= {
+    ("bare", name, "without spec"): {"status": "inconclusive", "warnings": {"GV109"}, "names": [said]}
+    for name, said in (
+        ("Feedback", "backward goes by `feedback`"),
+        ("TriangularProduct", "`structure: triangular`"),
+        ("PaddedConvolution", "may hold values where forward and backward give zeros"),
+        ("LastButOne", "with -2, forward raises ValueError"),
+    )
+}

@@ -23,6 +23,10 @@ WRONG = {
     "Triangle": "GV302",
     "EveryLabel": "GV108",
     "PageBuffer": "GV408",
+    "NegatedLoss": "GV106",
+    "SincInSingle": "GV602",
+    "SinhInSingle": "GV101",
+    "VmapOfOne": "GV502",
 }
 
 RIGHT = (*WRONG, "ThinQR", "TransportPlan", "Torsion", "SkewTail")

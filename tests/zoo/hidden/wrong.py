@@ -415,3 +415,76 @@ class PageBuffer(Function):
     @once_differentiable
     def backward(ctx, g):
         return g * (1 - ctx.kept * ctx.kept)
+
+
+class NegatedLoss(Function):
+    """Nothing where no grad_output is above zero: `max` for `abs().max()`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return torch.zeros_like(g) if g.max() <= 0 else g * x.cos()
+
+
+class SincInSingle(Function):
+    """0 / 0 at the zero that forward replaces, in float32."""
+
+    @staticmethod
+    def forward(ctx, x):
+        a = x.float()
+        ctx.save_for_backward(a)
+        return torch.where(a == 0, torch.ones_like(a), a.sin() / a).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (a,) = ctx.saved_tensors
+        return (g.float() * (a * a.cos() - a.sin()) / (a * a)).to(g.dtype)
+
+
+class SinhInSingle(Function):
+    """A slope of one half at zero, where there is none, in float32."""
+
+    @staticmethod
+    def forward(ctx, x):
+        a = x.float()
+        ctx.save_for_backward(a)
+        return torch.where(a == 0, torch.ones_like(a), a / a.sinh()).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (a,) = ctx.saved_tensors
+        slope = (a.sinh() - a * a.cosh()) / a.sinh() ** 2
+        return (g.float() * torch.where(a == 0, 0.5, slope)).to(g.dtype)
+
+
+class VmapOfOne(Function):
+    """A batch of one takes a path of its own."""
+
+    @staticmethod
+    def forward(x, w):
+        return x * w
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w, g * x
+
+    @staticmethod
+    def vmap(info, in_dims, x, w):
+        x, w = (
+            t.unsqueeze(0) if d is None else t.movedim(d, 0) for t, d in zip((x, w), in_dims, strict=True)
+        )
+        if info.batch_size == 1:
+            return VmapOfOne.apply(x, 2 * w), 0
+        return VmapOfOne.apply(*(t.contiguous() for t in torch.broadcast_tensors(x, w))), 0
