@@ -28,7 +28,7 @@ from gradverify.source import definitions_behind
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.result import WORSE, CheckResult, Uncovered
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import family_of, not_verified
+from gradverify.verifier.checks.wording import family_of, not_verified, nothing_verified
 from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import interpreted
@@ -181,6 +181,7 @@ class CaseState:
         if self.last is None or not self.uncovered:
             return []
         findings = []
+        unknown: dict[tuple[int, str], Uncovered] = {}
         for position, name in sorted(set.intersection(*map(set, self.uncovered))):
             found = [u[position, name] for u in self.uncovered]
             mask = found[0].mask
@@ -188,10 +189,18 @@ class CaseState:
                 mask = torch.stack([f.mask for f in found]).all(dim=0)
             if not mask.any():
                 continue
-            findings.append(not_verified(self.last, position, name, replace(found[-1], mask=mask)))
+            unknown[position, name] = replace(found[-1], mask=mask)
+            findings.append(not_verified(self.last, position, name, unknown[position, name]))
             family = family_of(name)
             if self.outcomes[family] is not Outcome.FAILED:
                 self.outcomes[family] = Outcome.INCONCLUSIVE
+        problem = self.last.problem
+        every = set(itertools.product(problem.output_positions, problem.input_names))
+        alike = len({one.reason for one in unknown.values()}) == 1 and all(
+            o.mask.all() for o in unknown.values()
+        )
+        if len(every) > 1 and set(unknown) == every and alike:
+            return [nothing_verified(self.last, next(iter(unknown.values())))]
         return findings
 
     def verified(self, case: Case, *, no_gradient: bool = False) -> CaseVerified:

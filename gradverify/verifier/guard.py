@@ -86,9 +86,11 @@ def of_another_version_at_import(error: RaisedError) -> str:
 
 def _gone(error: RaisedError) -> tuple[str, str] | None:
     """What is gone, and what its package says of it; None for every other error."""
+    is_module = error.type == "TypeError" and error.message.startswith("'module' object is not callable")
     gone = _GONE.search(error.message) if error.type in {"AttributeError", "RuntimeError"} else None
     if gone is None:
-        return None
+        said = "What it calls is a module here: it was a function in another version."
+        return (said, "") if is_module else None
     if gone[4]:
         return f"`{gone[4]}` was removed.", f"Its package says: {gone[5]}"
     if not gone[1]:

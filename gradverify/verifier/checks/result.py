@@ -24,6 +24,12 @@ SAME_NUMBERS = (
 )
 """What to try where forward gives other values at the same inputs."""
 
+SAME_WITHOUT_A_GRAPH = (
+    "Let forward return the same whether or not a gradient is asked for (ctx.needs_input_grad, "
+    "torch.is_grad_enabled()): its derivative is measured without a graph."
+)
+"""What to try where forward depends on that."""
+
 NOT_REPEATED = "not-repeated"
 """The cause of a gradient that is another one each time, forward and every random state being the same."""
 
@@ -51,6 +57,7 @@ class Uncovered:
     def wholly(cls, judged: NotJudged, rows: int = 1, columns: int = 1) -> Uncovered:
         """A pair of which nothing is known."""
         hint = SAME_NUMBERS if judged.unrepeatable else OTHER_VALUES
+        hint = SAME_WITHOUT_A_GRAPH if judged.watched else hint
         return cls(torch.ones(rows, columns, dtype=torch.bool), judged.reason, hint)
 
 

@@ -385,6 +385,11 @@ def family_of(name: str) -> Family:
     return Family.REFERENCE if name == "reference" else Family.GRADCHECK
 
 
+def nothing_verified(sample: Sample, unknown: Uncovered) -> Finding:
+    """That no pair could be judged, for a reason that they share."""
+    return sample.finding("GV109", f"no gradient could be verified: {unknown.reason}", hint=unknown.hint)
+
+
 def not_verified(sample: Sample, position: int, name: str, unknown: Uncovered) -> Finding:
     """What of one (output, input) pair could not be judged, and why."""
     count, total, reason = int(unknown.mask.sum()), unknown.mask.numel(), unknown.reason

@@ -62,6 +62,8 @@ class NotJudged:
     reason: str
     unrepeatable: bool = False
     """Forward gives other values at the same inputs."""
+    watched: bool = False
+    """Forward gives something else where no gradient is asked for."""
 
 
 def judge(
@@ -175,7 +177,8 @@ def centre_of(problem: Problem) -> Tensor | NotJudged:
     for _ in range(2):
         result = problem.evaluate(problem.primals)
         if isinstance(result, Raised):
-            return NotJudged(f"{'under torch.no_grad() ' * is_of_forward}{what} {_raised(result.error)}")
+            where = "under torch.no_grad() " if is_of_forward else ""
+            return NotJudged(f"{where}{what} {_raised(result.error)}", watched=is_of_forward)
         values.append(problem.outputs.flatten(result.value))
     if not torch.equal(values[0].nan_to_num(), values[1].nan_to_num()):
         return NotJudged(f"{what} gives other values at each call, random states replayed", unrepeatable=True)
@@ -197,10 +200,11 @@ def _unlike_with_a_graph(problem: CallProblem, value: Tensor) -> NotJudged | Non
     if isinstance(graph, Raised):
         return NotJudged(f"at its second call forward {_raised(graph.error)}")
     if not _alike(problem.outputs.flatten(graph.value.outputs), value):
-        return NotJudged("forward gives other values under torch.no_grad() than with a graph")
+        return NotJudged("forward gives other values under torch.no_grad() than with a graph", watched=True)
     if differs_beside(problem):
         return NotJudged(
-            "next to these inputs forward gives other values under torch.no_grad() than with a graph"
+            "next to these inputs forward gives other values under torch.no_grad() than with a graph",
+            watched=True,
         )
     return None
 

@@ -489,8 +489,8 @@ def _of_slope(place: Place, slope: AlongGradient) -> tuple[list[Finding], list[P
     row = Precision(dtype, "all gradients together", Closeness.COARSE, hides=slope.hides, reason=how)
     open_still = sample.finding(
         "GV109",
-        f"no float64 path and no composite: {how} in {dtype} agree with it, and would have shown an error "
-        f"above {number(slope.hides)} of the whole gradient; a single wrong entry could hide",
+        f"no float64 path and no composite: {how} in {dtype} agree with it here, and would have shown an "
+        f"error above {number(slope.hides)} of the whole gradient; a single wrong entry could hide",
         hint=NAME_A_REFERENCE,
     )
     return [open_still], [row]
