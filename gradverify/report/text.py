@@ -250,7 +250,11 @@ def module_lines(module: ModuleReport, style: TextStyle) -> list[Text]:
         why = "no Python file in it defines a torch.autograd.Function, and no spec names one"
         return [*lines, Text(), *_said(why, style)]
     if not module.passed_over:
-        return [*lines, Text(), *_said("it defines no torch.autograd.Function, and no spec names it", style)]
+        return [
+            *lines,
+            Text(),
+            *_said("no torch.autograd.Function is found in it, and no spec names it", style),
+        ]
     lines += [Text(), Text(f"  looked at {plural(len(module.passed_over), 'definition')}")]
     places = [f"{file}:{passed.line}" for passed in module.passed_over]
     names = [clean(passed.name) for passed in module.passed_over]
