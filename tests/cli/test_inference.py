@@ -194,7 +194,7 @@ def test_where_forward_is_constant_other_values_may_be_meant(drafted):
 def test_what_runs_at_one_size_only_may_be_more_than_numbers(drafted):
     _, before, _ = drafted
     messages = [f["message"] for f in before["Act"]["findings"] if f["code"] == "GV109"]
-    assert any("runs at no other size" in m for m in messages)
+    assert any("at no other size do forward and backward run" in m for m in messages)
 
 
 def test_the_furthest_attempt_is_told_and_no_draft_repeats_it(place):

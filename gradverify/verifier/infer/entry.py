@@ -354,7 +354,7 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
     if name in state.pinned:
         yield Doubt(name, f"a size of `{name}`", of_shape=True)
     elif alone and argument.is_tensor:
-        said = f"what the {alone[0]} entries of `{name}` are (it runs at no other size)"
+        said = f"what the {alone[0]} entries of `{name}` are (at no other size do forward and backward run)"
         yield Doubt(name, said, of_shape=True)
     number = guess.kind is Kind.LITERAL and not isinstance(guess.choices[0], str | bool)
     if argument.value is not None:
