@@ -87,6 +87,7 @@ from gradverify.verifier.doubt.other_shapes import (
     unread_inputs,
 )
 from gradverify.verifier.doubt.other_values import (
+    OF_THE_DTYPE,
     anything_invented,
     at_other_numbers,
     constants,
@@ -243,10 +244,6 @@ def _of_no_effect(sample: Sample) -> set[str]:
         return set()
     given = zip(problem.input_names, result.value, strict=True)
     return {name for name, gradient in given if gradient is None or not gradient.any()}
-
-
-OF_THE_DTYPE = "GV104"
-"""A gradient in another dtype: a complex one may be right for complex inputs."""
 
 
 SLIGHT = 1e-3

@@ -32,6 +32,7 @@ from gradverify.model import (
 )
 from gradverify.source import definition
 from gradverify.verifier.checks.deliberate import OF_THE_DERIVATIVE
+from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.neighbours import (
     Neighbours,
     is_square,
@@ -86,6 +87,10 @@ def _may_loop(node: ast.AST, name: str) -> bool:
 
 def _names(node: ast.AST, name: str) -> bool:
     return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
+
+
+OF_THE_DTYPE = "GV104"
+"""A gradient in another dtype: a complex one may be right for complex inputs, and no value makes one."""
 
 
 FACTORS = (2.5, 0.3, 0.01)
@@ -151,43 +156,50 @@ INTEGERS: tuple[_Integers, ...] = (
 """Labels, indices and permutations of other kinds: in order, all alike, backwards, from end to end."""
 
 
-def whatever_invented(
-    sample: Sample, names: Collection[str], wrong: str | None, *, second_order: bool
-) -> bool:
-    """Whether the mismatch for an input is there for all other values of the arguments with these names."""
+def whatever_invented(sample: Sample, names: Collection[str], wrong: str | None, *, code: str) -> bool:
+    """Whether the mismatch for an input is there for all other values of the arguments with these names.
+
+    `code` is that of the finding: what is the same for every grad_output may well be right for one.
+    """
     given = {a.name: a.value for a in sample.arguments if a.name in set(names)}
     discrete = {n: v for n, v in given.items() if not isinstance(v, float)}
     factors = {n: v for n, v in given.items() if isinstance(v, float)}
     if set(given) != set(names) or not all(_is_plain(v) for v in discrete.values()):
         return False
     bounds = _bounds(sample)
-    for name, value in discrete.items():
-        # Backward may want integers that are all different. Beyond the bound that was guessed forward refuses
-        # those that are places, and takes those that are numbers; a GPU is lost where it refuses them.
-        if _is_index(value) and value.numel() > bounds.get(name, 0):
-            if value.device.type != "cpu":
-                return False
-            bounds[name] = value.numel()
+    # Backward may want integers that are all different. Beyond the bound that was guessed forward refuses
+    # places, which differ in each row at most, and takes what are numbers; a GPU is lost where it refuses.
+    beyond = {n: v.numel() for n, v in discrete.items() if _is_index(v) and v.numel() > bounds.get(n, 0)}
+    if any(discrete[name].device.type != "cpu" for name in beyond):
+        return False
     counts = {n for n, v in discrete.items() if type(v) is int}
     if counts and not _may_be_any(sample, counts):
         return False
-    rows = list(_discrete(discrete, bounds, _numbers(sample)))
-    runs = 0
-    for row in rows[: MOST_MEASURED // (1 + len(FACTORS) * bool(factors))]:
+    of_numbers = _discrete(discrete, {**bounds, **beyond}, _numbers(sample)) if beyond else ()
+    rows = itertools.chain(of_numbers, _discrete(discrete, bounds, _numbers(sample)))
+    runs, measured = 0, 0
+    for row in rows:
+        if measured == MOST_MEASURED // (1 + len(FACTORS) * bool(factors)):
+            break
         moved = _at(sample, row)
         if moved is None:
             continue
-        found = [
-            mismatched(with_values(moved, own), wrong, second_order=second_order)
-            for own in _of_factors(factors)
-        ]
+        found = [_is_there(with_values(moved, own), wrong, code) for own in _of_factors(factors)]
         known = [f for f in found if f is not None]
         if not known:
             continue
         if 2 * sum(known) <= len(known) or (factors and len(known) <= LEAST_RUN):
             return False
+        measured += 1
         runs += bool(row)
     return not discrete or runs >= (LEAST_COUNTS if counts else LEAST_RUN)
+
+
+def _is_there(sample: Sample, wrong: str | None, code: str) -> bool | None:
+    """Whether it is there at these values; None where forward or backward refuses them."""
+    if code == OF_GRAD_OUTPUT and wrong in ignoring_grad_output(sample.problem):
+        return True
+    return mismatched(sample, wrong, second_order=_is_second_order(code))
 
 
 IDLE = 1e-9
@@ -472,6 +484,8 @@ def invented_values(near: Neighbours, finding: Finding) -> Finding | None:
     """
     linear = finding.code != OF_GRAD_OUTPUT
     doubts = [d for d in inventions_of(near.sample) if linear or d.differ or (d.name and not d.of_shape)]
+    if finding.code == OF_THE_DTYPE:
+        doubts = [d for d in doubts if not d.of_values]
     given = tuple(d.name for d in doubts if d.optional)
     bare = near.once(without, given) if given and finding.input not in given else None
     left = doubts if bare is None else [d for d in doubts if not d.optional]
@@ -483,17 +497,15 @@ def invented_values(near: Neighbours, finding: Finding) -> Finding | None:
 
 def _is_there_whatever(near: Neighbours, finding: Finding, doubts: Iterable[Doubt]) -> bool:
     """Whether it is there for all other values of what was invented."""
-    names, second_order = tuple(d.name for d in doubts), _is_second_order(finding)
-    return finding.code in MEASURED and near.once(
-        whatever_invented, names, finding.input, second_order=second_order
-    )
+    names = tuple(d.name for d in doubts)
+    return finding.code in MEASURED and near.once(whatever_invented, names, finding.input, code=finding.code)
 
 
 def constants(near: Neighbours, finding: Finding) -> Finding | None:
     """First at even sizes: a table may be one of halves, or of pairs."""
     if finding.code not in OF_THE_DERIVATIVE:
         return None
-    return if_guessed(finding, [near.once(_kind, finding.input, second_order=_is_second_order(finding))])
+    return if_guessed(finding, [near.once(_kind, finding.input, second_order=_is_second_order(finding.code))])
 
 
 def _kind(sample: Sample, name: str | None, *, second_order: bool) -> str:
@@ -501,8 +513,8 @@ def _kind(sample: Sample, name: str | None, *, second_order: bool) -> str:
     return next(filter(None, (right_for_some(s, name, second_order=second_order) for s in samples)), "")
 
 
-def _is_second_order(finding: Finding) -> bool:
-    return finding.code.startswith("GV2")
+def _is_second_order(code: str) -> bool:
+    return code.startswith("GV2")
 
 
 def anything_invented(near: Neighbours, finding: Finding) -> Finding | None:
