@@ -9,7 +9,6 @@ times it, which floating point does exactly.
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -197,13 +196,19 @@ def _structures(outputs: Layout, u: Tensor, seed: int) -> list[Combination]:
         ("with zeros among its entries", SKIPPED, some),
         ("whose entries differ by powers of two", THRESHOLD, powers),
     )
-    structures: dict[int, Combination] = {}
+    structures: dict[float, Combination] = {}
     for said, hint, make in made:
         s = make()
         if s.any():
             one = Combination(said, hint, make, (partial(_sum_of, make, u), lambda: u), (1.0, -1.0))
-            structures.setdefault(zlib.crc32(s.contiguous().numpy().data), one)
+            structures.setdefault(_told_apart_by(s), one)
     return list(structures.values())
+
+
+def _told_apart_by(values: Tensor) -> float:
+    """A number that others have only by chance: the sum of the entries times random ones."""
+    random = torch.rand(len(values), generator=_generator(0), dtype=torch.float64)
+    return float((random * values).sum())
 
 
 def _sum_of(make: Make, u: Tensor) -> Tensor:

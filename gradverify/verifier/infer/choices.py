@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 from gradverify.model import Nested, RaisedError
 from gradverify.source import definition
-from gradverify.verifier.checks.reading import own_backward
+from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import FACTORS, looks_real
@@ -379,7 +379,7 @@ def unverified_values(known: Known, state: State) -> Iterator[tuple[str, str, bo
 def _has_a_path_in_backward(known: Known, value: Nested) -> bool:
     """Whether backward compares something with a number: then its author means an option to be that."""
     function = known.caller.function
-    body = None if function is None else definition(own_backward(function))
+    body = None if function is None else definition(getattr(function, backward_name(function)))
     if body is None or isinstance(value, tuple | str):
         return False
     equal = ast.Eq | ast.NotEq
