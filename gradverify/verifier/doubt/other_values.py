@@ -167,16 +167,18 @@ def whatever_invented(sample: Sample, names: Collection[str], wrong: str | None,
     if set(given) != set(names) or not all(_is_plain(v) for v in discrete.values()):
         return False
     bounds = _bounds(sample)
-    # Backward may want integers that are all different. Beyond the bound that was guessed forward refuses
-    # places, which differ in each row at most, and takes what are numbers; a GPU is lost where it refuses.
+    # Backward may want integers that are all different, unless it is not linear. Beyond the bound that was
+    # guessed forward refuses places, and takes what are numbers; a GPU is lost where it refuses.
     beyond = {n: v.numel() for n, v in discrete.items() if _is_index(v) and v.numel() > bounds.get(n, 0)}
     if any(discrete[name].device.type != "cpu" for name in beyond):
         return False
     counts = {n for n, v in discrete.items() if type(v) is int}
     if counts and not _may_be_any(sample, counts):
         return False
-    of_numbers = _discrete(discrete, {**bounds, **beyond}, _numbers(sample)) if beyond else ()
-    rows = itertools.chain(of_numbers, _discrete(discrete, bounds, _numbers(sample)))
+    numbers = _numbers(sample)
+    of_numbers = _discrete(discrete, {**bounds, **beyond}, numbers) if beyond else ()
+    of_places = _discrete(discrete, bounds, numbers) if not beyond or code == OF_GRAD_OUTPUT else ()
+    rows = itertools.chain(of_numbers, of_places)
     runs, measured = 0, 0
     for row in rows:
         if measured == MOST_MEASURED // (1 + len(FACTORS) * bool(factors)):

@@ -545,3 +545,22 @@ class PaddedConvolution(torch.autograd.Function):
         grad = torch.nn.functional.pad(grad[..., : n // 2].flip(-1), (0, n // 2))
         both = (torch.fft.irfft(torch.fft.rfft(grad, n=n) * torch.fft.rfft(o, n=n), n=n) for o in (v, u))
         return tuple(torch.nn.functional.pad(g[..., : n // 2].flip(-1), (0, n // 2)) for g in both)
+
+
+class PickedOnce(torch.autograd.Function):
+    """Right for one label of each row: an entry that is picked twice gets the gradient of one."""
+
+    @staticmethod
+    def forward(ctx, x, target, gamma):
+        ctx.save_for_backward(x, target)
+        ctx.gamma = gamma
+        picked = x[range(x.shape[0]), target]
+        return (picked.exp() * ctx.gamma).mean()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, target = ctx.saved_tensors
+        picked = x[range(x.shape[0]), target]
+        of_x = torch.zeros_like(x)
+        of_x[range(x.shape[0]), target] = grad * ctx.gamma * picked.exp() / picked.numel()
+        return of_x, None, None

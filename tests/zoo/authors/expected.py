@@ -105,5 +105,6 @@ EXPECTED |= {
         ("TriangularProduct", "`structure: triangular`"),
         ("PaddedConvolution", "may hold values where forward and backward give zeros"),
         ("LastButOne", "with -2, forward raises ValueError"),
+        ("PickedOnce", "`target` (integer tensor)"),
     )
 }
