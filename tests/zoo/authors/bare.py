@@ -551,16 +551,20 @@ class PickedOnce(torch.autograd.Function):
     """Right for one label of each row: an entry that is picked twice gets the gradient of one."""
 
     @staticmethod
-    def forward(ctx, x, target, gamma):
-        ctx.save_for_backward(x, target)
+    def forward(ctx, *args):
+        activation = args[0]
+        target = args[1]
+        gamma = args[2]
+        ctx.save_for_backward(activation, target)
         ctx.gamma = gamma
-        picked = x[range(x.shape[0]), target]
-        return (picked.exp() * ctx.gamma).mean()
+        where = range(activation.shape[0]), target
+        return -(((1 - activation[where]) ** gamma) * torch.log(activation)[where]).mean()
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx, *grads):
         x, target = ctx.saved_tensors
-        picked = x[range(x.shape[0]), target]
+        picked, gamma = x[range(x.shape[0]), target], ctx.gamma
+        slope = gamma * (1 - picked) ** (gamma - 1) * torch.log(picked) - (1 - picked) ** gamma / picked
         of_x = torch.zeros_like(x)
-        of_x[range(x.shape[0]), target] = grad * ctx.gamma * picked.exp() / picked.numel()
+        of_x[range(x.shape[0]), target] = grads[0] * slope / picked.numel()
         return of_x, None, None
