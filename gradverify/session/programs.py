@@ -61,7 +61,7 @@ def _test_files(module: Path) -> Iterator[Path]:
 
 
 def _runs_it(source: str, name: str) -> bool:
-    """Whether what a file does as a program leads to a name of it: by itself, or by what it names there."""
+    """Whether running a file as a program uses one of its names, directly or through other names of it."""
     try:
         body = tree_of(source).body
     except (SyntaxError, ValueError, RecursionError):

@@ -89,7 +89,7 @@ def _gone(error: RaisedError) -> tuple[str, str] | None:
     is_module = error.type == "TypeError" and error.message.startswith("'module' object is not callable")
     gone = _GONE.search(error.message) if error.type in {"AttributeError", "RuntimeError"} else None
     if gone is None:
-        said = "What it calls is a module here: it was a function in another version."
+        said = "What it calls is a module: it is misnamed, or was a function in another version."
         return (said, "") if is_module else None
     if gone[4]:
         return f"`{gone[4]}` was removed.", f"Its package says: {gone[5]}"

@@ -200,10 +200,9 @@ def _widest(sample: Sample, name: str, right: tuple[float, float], others: Tenso
     def is_right(lower: float, upper: float) -> bool:
         return _is_right(sample, {name: _spanning(primal, lower, upper)}, name)
 
-    return (
-        _furthest(lambda end: is_right(end, most), least, max(below, default=least)),
-        _furthest(lambda end: is_right(least, end), most, min(above, default=most)),
-    )
+    lower = _furthest(lambda end: is_right(end, most), least, max(below)) if below else least
+    upper = _furthest(lambda end: is_right(least, end), most, min(above)) if above else most
+    return (lower, upper) if is_right(lower, upper) else right
 
 
 def _furthest(is_right: Callable[[float], bool], inside: float, outside: float) -> float:

@@ -167,8 +167,9 @@ def whatever_invented(sample: Sample, names: Collection[str], wrong: str | None,
     if set(given) != set(names) or not all(_is_plain(v) for v in discrete.values()):
         return False
     bounds = _bounds(sample)
-    # Backward may want integers that are all different, unless it is not linear. Beyond the bound that was
-    # guessed forward refuses places, and takes what are numbers; a GPU is lost where it refuses.
+    # Backward may be right for integers that are all different alone, of which there are none below a small
+    # bound. Beyond it forward takes integers that are numbers, and refuses those that are places, as a GPU
+    # does by ending the process. What is not linear in grad_output is so for any integers.
     beyond = {n: v.numel() for n, v in discrete.items() if _is_index(v) and v.numel() > bounds.get(n, 0)}
     if any(discrete[name].device.type != "cpu" for name in beyond):
         return False
@@ -178,11 +179,9 @@ def whatever_invented(sample: Sample, names: Collection[str], wrong: str | None,
     numbers = _numbers(sample)
     of_numbers = _discrete(discrete, {**bounds, **beyond}, numbers) if beyond else ()
     of_places = _discrete(discrete, bounds, numbers) if not beyond or code == OF_GRAD_OUTPUT else ()
-    rows = itertools.chain(of_numbers, of_places)
-    runs, measured = 0, 0
-    for row in rows:
-        if measured == MOST_MEASURED // (1 + len(FACTORS) * bool(factors)):
-            break
+    most = MOST_MEASURED // (1 + len(FACTORS) * bool(factors))
+    runs = 0
+    for row in (*itertools.islice(of_numbers, most), *itertools.islice(of_places, most)):
         moved = _at(sample, row)
         if moved is None:
             continue
@@ -192,7 +191,6 @@ def whatever_invented(sample: Sample, names: Collection[str], wrong: str | None,
             continue
         if 2 * sum(known) <= len(known) or (factors and len(known) <= LEAST_RUN):
             return False
-        measured += 1
         runs += bool(row)
     return not discrete or runs >= (LEAST_COUNTS if counts else LEAST_RUN)
 

@@ -59,30 +59,21 @@ def _padded(sample: Sample) -> Iterator[tuple[str, Tensor]]:
         if one is None or other is None or not primal.dim():
             continue
         unset = (one == 0) & (other == 0)
-        if any(_are_the_same_part(unset, zeros) or _are_the_same_rows(unset, zeros) for zeros in silent):
+        if any(_are_the_same_part(unset, zeros) for zeros in silent):
             yield name, unset
 
 
 def _are_the_same_part(one: Tensor, other: Tensor) -> bool:
-    """Whether two masks are one where both have entries, some of them set, as triangles of two matrices."""
-    if one.dim() != other.dim():
-        return False
-    both = tuple(slice(min(sizes)) for sizes in zip(one.shape, other.shape, strict=True))
-    return torch.equal(one[both], other[both]) and bool(one[both].any()) and not bool(one[both].all())
+    """Whether two masks are one where both have entries, some of them set: padded rows, or triangles.
 
-
-def _are_the_same_rows(one: Tensor, other: Tensor) -> bool:
-    """Whether two masks are set at the same leading indices, some of them, and nowhere else.
-
-    Of two sequences of vectors as long as each other, the vectors may have other lengths.
+    Behind the dimensions that both have, the first one must be set for all of a row or for none of it.
     """
-    for count in range(min(one.dim(), other.dim()), 0, -1):
-        if one.shape[:count] != other.shape[:count]:
-            continue
-        rows, others = (m.reshape(*m.shape[:count], -1).all(dim=-1) for m in (one, other))
-        if rows.any() and not rows.all() and torch.equal(rows, others):
-            return torch.equal(one, rows.reshape(*rows.shape, *[1] * (one.dim() - count)).expand_as(one))
-    return False
+    count = min(one.dim(), other.dim())
+    rows, others = (m.reshape(*m.shape[:count], -1).all(dim=-1) for m in (one, other))
+    if not torch.equal(one, rows.reshape(*rows.shape, *[1] * (one.dim() - count)).expand_as(one)):
+        return False
+    both = tuple(slice(min(sizes)) for sizes in zip(rows.shape, others.shape, strict=True))
+    return torch.equal(rows[both], others[both]) and bool(rows[both].any()) and not bool(rows[both].all())
 
 
 def _is_wrong_beside(sample: Sample, padded: Mapping[str, Tensor], wanted: str | None) -> bool:
@@ -92,7 +83,7 @@ def _is_wrong_beside(sample: Sample, padded: Mapping[str, Tensor], wanted: str |
     problem = with_values(sample, emptied).problem
     judged = judge(problem, Tolerance(sample.subject.settings.rtol))
     if not isinstance(judged, Judged):
-        return False
+        return True  # nothing shows that it is right there
     wrong = judged.comparison.wrong.clone()
     blocks = dict(zip(problem.input_names, judged.inputs.blocks, strict=True))
     for name, part in padded.items():

@@ -368,7 +368,7 @@ def unverified_values(known: Known, state: State) -> Iterator[tuple[str, str, bo
             only = f"`{name}` is {' or '.join(map(repr, cases))} in every case"
             if isinstance(ran, RaisedError) and other in missing:
                 said = f"with {other!r}, forward raises {on_one_line(ran)}"
-                is_open = not _is_invalid(ran, other) or _has_a_path_in_backward(known, other)
+                is_open = not _is_invalid(ran, other) or _has_a_path_in_backward(known, name, other)
                 yield name, f"{only}: {said}", is_open
             elif isinstance(ran, Ran) and not ran.finite:
                 said = f"with {other!r}, what forward gives at these inputs is not finite"
@@ -376,8 +376,8 @@ def unverified_values(known: Known, state: State) -> Iterator[tuple[str, str, bo
                 yield name, f"{only}: {said}", choice.is_default and isinstance(other, bool | str)
 
 
-def _has_a_path_in_backward(known: Known, value: Nested) -> bool:
-    """Whether backward compares something with a number: then its author means an option to be that."""
+def _has_a_path_in_backward(known: Known, name: str, value: Nested) -> bool:
+    """Whether backward compares an option, or what ctx keeps, with a number: its author means that one."""
     function = known.caller.function
     body = None if function is None else definition(getattr(function, backward_name(function)))
     if body is None or isinstance(value, tuple | str):
@@ -386,9 +386,20 @@ def _has_a_path_in_backward(known: Known, value: Nested) -> bool:
     return any(
         isinstance(operator, equal) and value in numbers_beside(operator, other)
         for node in ast.walk(body)
-        if isinstance(node, ast.Compare)
+        if isinstance(node, ast.Compare) and _may_be_option(node.left, name, body)
         for operator, other in zip(node.ops, node.comparators, strict=True)
     )
+
+
+def _may_be_option(left: ast.expr, name: str, backward: ast.FunctionDef) -> bool:
+    """Whether an expression of backward is a parameter of forward by its name, or an attribute of ctx."""
+    match left:
+        case ast.Name(id=called):
+            return called == name
+        case ast.Attribute(value=ast.Name(id=owner)):
+            return owner == next((a.arg for a in backward.args.args), "")
+        case _:
+            return False
 
 
 def with_valid_choices(caller: Caller, state: State, sizes: Iterable[Mapping[int, int]]) -> State:
