@@ -1,13 +1,15 @@
 """What gradverify says of every Function of every case set, kept to see what a change changes.
 
     python benchmarks/oracle.py [SET ...] [--seeds 0 1] [--shard 1/2] [--again] [--into FOLDER]
+        [--reports FOLDER]
     python benchmarks/oracle.py [SET ...] --difference [OTHER] [--into FOLDER]
     python benchmarks/oracle.py [SET ...] --table [--into FOLDER]
 
 Sets are those of `cases/`: `zoo/general/right`, `wrong/first`, ...; a prefix (`zoo`) names all below it, none
 names all. Each is one file of FOLDER (`benchmarks/oracle` by default): a line of JSON for each target and
-seed, with its status, its findings (severity, code, output, input, cause, factor) and its calls. A set whose
-file is there is not run again without --again, so that a run can be continued.
+seed, with its status, its findings (severity, code, output, input, cause, factor), what it was swept over,
+and its calls. A set whose file is there is not run again without --again, so that a run can be continued.
+--reports keeps the whole JSON report of each set and seed as well, with seconds: `cover.py` reads them.
 
 --difference runs nothing: it shows which lines of FOLDER differ from those of OTHER, a folder or a revision
 of git (the last commit by default), and the totals of calls. --table counts statuses, and of wrong backwards
@@ -43,18 +45,23 @@ NAMED = ("right", "coarser", "none", "wrong", "missed")
 Lines = dict[tuple[str, int], dict[str, Any]]
 
 
-def lines_of(asked: Set, seed: int) -> list[dict[str, Any]]:
+def lines_of(asked: Set, seed: int, reports: Path | None) -> list[dict[str, Any]]:
     """Check a set; a line for each target."""
     with tempfile.TemporaryDirectory() as made:
         what = asked.write(Path(made))
         command = [sys.executable, "-m", "gradverify", "check", what, "--format", "json"]
         command += ["--seed", str(seed), "--timeout", TIMEOUT, "--jobs", "1"]
+        command += ["--durations", "0"] if reports else []
         command += ["--no-infer"] if asked.name.startswith(("seeded/", "published/")) else []
         ran = subprocess.run(
             command, cwd=made, env=environment(), capture_output=True, text=True, check=False
         )
     if not ran.stdout:
         raise RuntimeError(f"{asked.name}: {ran.stderr[-2000:]}")
+    if reports:
+        path = reports / f"{asked.name}.{seed}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(ran.stdout)
     return [line_of(target, seed) for target in json.loads(ran.stdout)["targets"]]
 
 
@@ -74,17 +81,20 @@ def line_of(target: dict[str, Any], seed: int) -> dict[str, Any]:
         "inputs": target["inputs"],
         "findings": sorted(findings, key=lambda f: json.dumps(f, sort_keys=True)),
         "calls": target["evaluations"],
+        "swept": target["swept"],
+        "smallest_visible_error": target["smallest_visible_error"],
+        "not_judged": target["not_judged"],
     }
 
 
-def run(asked: list[Set], seeds: list[int], folder: Path, *, again: bool) -> None:
+def run(asked: list[Set], seeds: list[int], folder: Path, reports: Path | None, *, again: bool) -> None:
     """Check what is not there yet."""
     for one in asked:
         path = folder / f"{one.name}.jsonl"
         if path.exists() and not again:
             continue
         try:
-            lines = [line for seed in seeds for line in lines_of(one, seed)]
+            lines = [line for seed in seeds for line in lines_of(one, seed, reports)]
         except ModuleNotFoundError as missing:
             print(f"{one.name}: {missing} is not installed", flush=True)
             continue
@@ -178,6 +188,7 @@ def main() -> None:
     parser.add_argument("--shard", default="1/1", help="I/N: every Nth set, from the Ith on")
     parser.add_argument("--again", action="store_true", help="run sets whose file is there")
     parser.add_argument("--into", type=Path, default=KEPT, metavar="FOLDER")
+    parser.add_argument("--reports", type=Path, metavar="FOLDER")
     parser.add_argument("--difference", nargs="?", const="HEAD", metavar="OTHER")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
@@ -189,7 +200,7 @@ def main() -> None:
     elif options.table:
         table(asked, options.into)
     else:
-        run(asked, options.seeds, options.into, again=options.again)
+        run(asked, options.seeds, options.into, options.reports, again=options.again)
 
 
 if __name__ == "__main__":

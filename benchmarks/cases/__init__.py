@@ -7,6 +7,8 @@
 | `wrong/NAME`, `wrong_sets_right/NAME` | right ones and the mistakes that authors make in them, with causes |
 | `seeded/MODULE` | those of `right/`, each with a mistake planted in its source |
 | `bare/...` | the same without their specs |
+| `modules/FOLDER/MODULE` | `tests/modules`: what tests of single kinds of samples and guesses are about |
+| `field/FOLDER/MODULE` | `tests/field`: what bug reports and published files found |
 | `published/PACKAGE` | the specs of `specs/`, where the package is installed |
 """
 
@@ -32,6 +34,30 @@ from gradverify.spec.yaml_core import CoreLoader
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 ZOO = ROOT / "tests" / "zoo"
+MODULES = ROOT / "tests" / "modules"
+FIELD = ROOT / "tests" / "field"
+
+OF_MODULES = (
+    "accidents", "constants", "cut", "eight_bits", "guessed", "inference", "kinds", "options", "undeclared",
+    "unlisted",
+)  # fmt: skip
+"""Folders of `tests/modules` whose Functions are verified; the others hang, crash or are no Functions."""
+
+NO_TARGETS = frozenset(
+    {
+        "__init__",
+        "expected",
+        "helper",
+        "helpers",
+        "intended",
+        "memory",
+        "ranks",
+        "references",
+        "second_device",
+    }
+    | {"tools", "truth", "values"}
+)
+"""Modules that others import, and those that start processes for each case."""
 
 WRONG_SETS = (
     "first",
@@ -96,7 +122,18 @@ def sets() -> list[Set]:
     found = [
         Set(f"zoo/{module.parent.name}/{module.stem}", partial(_of_zoo, module))
         for module in sorted(ZOO.glob("*/*.py"))
-        if module.stem not in {"expected", "second_device", "memory"}
+        if module.stem not in NO_TARGETS
+    ]
+    found += [
+        Set(f"modules/{folder}/{module.stem}", partial(_of_zoo, module))
+        for folder in OF_MODULES
+        for module in sorted((MODULES / folder).glob("*.py"))
+        if module.stem not in NO_TARGETS
+    ]
+    found += [
+        Set(f"field/{module.relative_to(FIELD).with_suffix('').as_posix()}", partial(_of_field, module))
+        for module in sorted(FIELD.glob("*/**/*.py"))
+        if module.stem not in NO_TARGETS
     ]
     for module in right:
         found.append(Set(f"right/{module.stem}", partial(copied, module, with_spec=True)))
@@ -149,6 +186,13 @@ def _of_zoo(module: Path, folder: Path) -> str:
         module.parent, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", ".*")
     )
     return module.name
+
+
+def _of_field(module: Path, folder: Path) -> str:
+    """A module where the others of its case lie as they do, checked from the folder of the case."""
+    shown = module.relative_to(FIELD)
+    shutil.copytree(FIELD / shown.parts[0], folder, dirs_exist_ok=True)
+    return shown.relative_to(shown.parts[0]).as_posix()
 
 
 def _of_set(name: str, stem: str, folder: Path, *, with_spec: bool) -> str:
