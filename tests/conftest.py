@@ -1,4 +1,4 @@
-"""What holds for all tests; `--all-seeds` and `--part` say how many of them there are."""
+"""What holds for all tests; `--all-seeds`, `--part` and `--function` say which of them run."""
 
 import compileall
 import os
@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 import forked_command
+import passed_before
 import pytest
 
 import gradverify
@@ -14,18 +15,30 @@ from gradverify.session import template
 ALL_SEEDS = "GRADVERIFY_ALL_SEEDS"
 """The variable that `extent` reads, in the runners of xdist and in whatever tests start as well."""
 
-FIRST = "test_verdicts.py::test_verdicts"
-"""What takes longest stands first, so that at the end all runners have something to do."""
+LONG_LIST = Path(__file__).with_name("long_list.txt")
+
+FIRST = ("cover/test_cover.py", "test_house.py::test_house", "test_verdicts.py::test_verdicts")
+"""What takes longest runs first, so that at the end all runners have something to do."""
 
 
 def pytest_addoption(parser):
     """Say how much of the tests is asked for."""
     ours = parser.getgroup("extent", "how much is tested")
     ours.addoption(
-        "--all-seeds", action="store_true", help="everything: other seeds, no specs, the sets of benchmarks"
+        "--all-seeds",
+        action="store_true",
+        help="the long list too: other seeds, no specs, private parts, sets of the benchmarks; "
+        "what has passed on this revision is left out",
     )
     ours.addoption(
         "--part", metavar="I/N", type=_part, help="the Ith of N parts of the tests, the same ones each time"
+    )
+    ours.addoption(
+        "--function",
+        metavar="SET::NAME",
+        action="append",
+        default=[],
+        help="of the cover these Functions alone (tests/cover/functions.txt); may be given again",
     )
 
 
@@ -48,6 +61,9 @@ def pytest_configure(config):
         os.environ[ALL_SEEDS] = "1"
     if not hasattr(config, "workerinput"):  # the workers of xdist start when this is done
         compileall.compile_dir(Path(gradverify.__file__).parent, quiet=2)
+        record = passed_before.PassedBefore.of(config) if config.getoption("all_seeds") else None
+        if record:
+            config.pluginmanager.register(record, passed_before.FOLDER)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -59,12 +75,29 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Keep the part that is asked for: by the name of each test, so that a new one moves no other."""
-    items.sort(key=lambda item: FIRST not in item.nodeid)
-    if config.getoption("part") is None:
-        return
-    part, parts = config.getoption("part")
-    others = [item for item in items if zlib.crc32(item.nodeid.encode()) % parts != part - 1]
-    kept = set(items).difference(others)
-    items[:] = [item for item in items if item in kept]
-    config.hook.pytest_deselected(items=others)
+    """Keep what is asked for: a part by the name of each test, so that a new one moves no other."""
+    tests = LONG_LIST.parent
+    lines = LONG_LIST.read_text("utf-8").splitlines()
+    beginnings = tuple(str(tests / line.split(" | ")[0]) for line in lines if not line.startswith("#"))
+    for item in items:
+        if str(item.path).startswith(beginnings):
+            item.add_marker("long")
+    items.sort(key=lambda item: not any(name in item.nodeid for name in FIRST))
+    left_out = {item for item in items if not _is_asked_for(config, item)}
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _is_asked_for(config, item):
+    if not config.getoption("all_seeds") and item.get_closest_marker("long"):
+        return False
+    part, parts = config.getoption("part") or (1, 1)
+    return zlib.crc32(item.nodeid.encode()) % parts == part - 1 and item.nodeid not in _passed(config)
+
+
+def _passed(config):
+    if hasattr(config, "workerinput"):
+        return frozenset(config.workerinput.get(passed_before.FOLDER, ()))
+    record = config.pluginmanager.get_plugin(passed_before.FOLDER)
+    return record.names if record else frozenset()

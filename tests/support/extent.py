@@ -9,8 +9,8 @@ ASKED = "GRADVERIFY_ALL_SEEDS"
 
 ALL_SEEDS = ASKED in os.environ
 
-long = pytest.mark.skipif(not ALL_SEEDS, reason="takes long: --all-seeds")
-"""A test that the test command leaves out."""
+long = pytest.mark.long
+"""A test of the long list: the test command leaves it out, `pytest --all-seeds` runs it."""
 
 
 def extent(short, whole):
@@ -19,5 +19,5 @@ def extent(short, whole):
 
 
 def with_long(short, rest):
-    """What a test is parametrized with: the rest is skipped, so that its snapshots are known to be in use."""
+    """What a test is parametrized with: the rest is of the long list, its snapshots are in use."""
     return [*short, *(pytest.param(case, marks=long) for case in rest)]

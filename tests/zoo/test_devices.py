@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,14 +26,12 @@ needs_triton = pytest.mark.skipif(
 
 def run(folder: str, *options: str) -> tuple[int, dict, str]:
     """Both modules of a folder: the exit code, the JSON report, what stands on stdout."""
-    report = zoo.ZOO / folder / "report.json"
-    asked = ["check", "right.py", "wrong.py", *options, "--report", f"json={report.name}", "--timeout", "600"]
-    try:
-        done = zoo.command(*asked, folder=report.parent)
+    with tempfile.TemporaryDirectory() as made:
+        report = Path(made) / "report.json"
+        asked = ["check", "right.py", "wrong.py", *options, "--report", f"json={report}", "--timeout", "600"]
+        done = zoo.command(*asked, folder=zoo.ZOO / folder)
         assert report.exists(), done.err
         return done.code, json.loads(report.read_text()), done.out
-    finally:
-        report.unlink(missing_ok=True)
 
 
 def unlike_expected(folder: str, report: dict, left_out: tuple[str, ...] = ()) -> dict[str, list[str]]:
