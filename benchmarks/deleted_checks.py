@@ -1,14 +1,16 @@
-"""Whether some test turns red for every check that is deleted.
+"""Whether some test turns red for everything that is deleted.
 
     python benchmarks/deleted_checks.py [--checks] [--only NAME...] [--shard 1/4] [--json FILE] [--tests ...]
 
 Each code of the rules in turn is withheld in every process where its findings leave: `run.verify` of the
-verifier, what the front makes of events, and the static rules. With --checks a function of `TABLE` finds
-nothing instead. The tests that name it run first, then the modules of the zoo that expect it, the smallest
-first, then the whole zoo, until one is red that is green with nothing deleted. gradverify knows nothing of
-this: what is deleted is patched as it is imported, by a `sitecustomize` in a temporary folder on PYTHONPATH.
-Results are kept in --json (deleted_checks.json; one each for shards that run at a time), and what stands
-there does not run again. Options behind --tests are given to pytest: `--tests='-m "not long"'`.
+verifier, what the front makes of events, and the static rules. So is each cause, and each word that a line
+of the cover holds (`tests/support/decided.py`): a kind of sample, a way of calling, a guess. With --checks
+a function of `TABLE` finds nothing instead. The Functions whose line in `tests/cover/functions.txt` names
+what is deleted run first, then the tests that name it, then the whole cover, until one is red that is green
+with nothing deleted. gradverify knows nothing of this: what is deleted is patched as it is imported, by a
+`sitecustomize` in a temporary folder on PYTHONPATH. Results are kept in --json (deleted_checks.json; one
+each for shards that run at a time), and what is there does not run again. Options behind --tests are given
+to pytest, such as `--tests='--all-seeds'`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ import argparse
 import ast
 import json
 import re
-import runpy
 import shlex
 import subprocess
 import sys
@@ -32,9 +33,12 @@ from gradverify.rules import RULES
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
-VERDICTS = "tests/zoo/test_verdicts.py"
-WITH_OPTIONS = ("autocast-", "devices-", "guessed-", "ranks-", "triton-")
-"""Modules of the zoo that its verdict tests leave to others."""
+sys.path.append(str(TESTS / "support"))
+
+import decided  # noqa: E402 - on the path now
+
+COVER = "tests/cover/test_cover.py"
+LIST = TESTS / "cover" / "functions.txt"
 
 CODE = re.compile(r"\bGV\d{3}\b")
 
@@ -60,6 +64,25 @@ CHECKS = dict(pair for pair in CHECKS.items() if pair[0] != {code!r})
 """,
 }
 """Where findings leave: what the module runs after its own source."""
+
+CHANGED = """
+import re
+from dataclasses import replace
+
+def _changed(whole):
+    def marked(self):
+        changed = []
+        for found in whole(self):
+            case, point = found.case and found.case.id, found.case and found.case.point.value
+            said = f"{{found.code}} {{found.severity.value[0]}} {{found.message}} {{case or ''}}"
+            {change}
+            changed.append(found)
+        return changed
+    return marked
+
+TargetState._marked = _changed(TargetState._marked)
+"""
+"""What `gradverify.session.aggregate` runs after its own source, where findings of a kind are left out."""
 
 FINDS_NOTHING = """
 def _in_its_place(whole):
@@ -187,6 +210,26 @@ def of_code(code: str) -> Deletion:
     return Deletion(code, patches, frozenset({code}), frozenset({code}))
 
 
+def of_word(word: str) -> Deletion:
+    """A word of the cover: findings that hold it are left out, or lose the cause that it is."""
+    kind, _, rest = word.partition(": ")
+    if kind == "cause":
+        change = f"found = replace(found, cause='') if found.cause == {rest!r} else found"
+    elif word in decided.HELD:
+        change = f"if re.search({decided.HELD[word]!r}, said, re.DOTALL): continue"
+    else:
+        change = f"if point == {rest.removesuffix(' values')!r}: continue"
+    patches = {"gradverify.session.aggregate": CHANGED.format(change=change)}
+    return Deletion(word, patches, frozenset({word}), frozenset())
+
+
+def words() -> list[str]:
+    """Causes, kinds of sample, ways of calling and guesses that lines of the cover hold."""
+    lines = (line.rpartition(" | ")[2] for line in LIST.read_text("utf-8").splitlines() if line[0] != "#")
+    found = {word for line in lines for word in line.split("; ")}
+    return sorted(word for word in found if word.startswith(("cause: ", "sample: ")) or word in decided.HELD)
+
+
 def of_check(check: Check) -> Deletion:
     path = ROOT.joinpath("gradverify", *check.module.split("."))
     source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8")
@@ -206,10 +249,23 @@ def stages(deleted: Deletion) -> Iterator[list[str]]:
     """Arguments for pytest, the nearest and cheapest tests first."""
     for code in sorted(deleted.codes & {rule.code for rule in RULES if rule.code.startswith("GV8")}):
         yield ["tests/unit/lint", "-k", code]
-    yield named(deleted.words, "unit")
-    yield [f"{VERDICTS}::test_verdicts[{module}-0]" for module in expecting(deleted.codes)]
-    yield [*named(deleted.words, "zoo"), *named(deleted.words, "cli")]
-    yield ["tests/zoo"]
+    yield holding(deleted)
+    yield [*named(deleted.words, "unit"), *named(deleted.words, "cli"), *named(deleted.words, "field")]
+    yield ["tests/cover"]
+
+
+def holding(deleted: Deletion) -> list[str]:
+    """The Functions of the cover whose line names what is deleted."""
+    sets, functions = dict[str, None](), list[str]()
+    for line in LIST.read_text("utf-8").splitlines():
+        function, _, reasons = line.partition(" | ")
+        words = set(re.split(r"; | \| ", reasons))
+        if words & deleted.words or any(
+            word.endswith(tuple(deleted.codes)) for word in words if deleted.codes
+        ):
+            sets[function.partition("::")[0]] = None
+            functions += ["--function", function]
+    return [*(f"{COVER}::test_cover[{name}]" for name in sets), *functions]
 
 
 def named(words: frozenset[str], folder: str) -> list[str]:
@@ -225,16 +281,6 @@ def named(words: frozenset[str], folder: str) -> list[str]:
         holding = [n.name for n in tests if pattern.search(ast.get_source_segment(text, n) or "")]
         found += [f"{name}::{test}" for test in holding] or [name]
     return found
-
-
-def expecting(codes: frozenset[str]) -> list[str]:
-    """Modules of the zoo, as `folder-module`, with an expectation that names a code; the smallest first."""
-    sizes: dict[str, int] = {}
-    for path in TESTS.glob("zoo/*/expected.py"):
-        rows = runpy.run_path(str(path))["EXPECTED"]
-        for module in {key[0] for key, row in rows.items() if any(code in str(row) for code in codes)}:
-            sizes[f"{path.parent.name}-{module}"] = sum(key[0] == module for key in rows)
-    return [name for name in sorted(sizes, key=sizes.__getitem__) if not name.startswith(WITH_OPTIONS)]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -306,7 +352,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("deleted_checks.json"))
     parser.add_argument("--tests", default="", help="options for pytest, in one string")
     given = parser.parse_args()
-    every = map(of_check, checks()) if given.checks else map(of_code, (rule.code for rule in RULES))
+    withheld = [*map(of_code, (rule.code for rule in RULES)), *map(of_word, words())]
+    every = map(of_check, checks()) if given.checks else withheld
     shard, shards = map(int, given.shard.split("/"))
     chosen = [d for d in every if not given.only or d.name.endswith(tuple(given.only))][shard - 1 :: shards]
     known = json.loads(given.json.read_text("utf-8")) if given.json.exists() else {}
