@@ -48,6 +48,7 @@ class PassedBefore:
         name = revision(config.rootpath)
         return cls(config.cache.mkdir(FOLDER) / f"{name}.txt") if name else None
 
+    @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node) -> None:
         """Tell a process of xdist, which must collect the same tests as the others, whenever it starts."""
         node.workerinput[FOLDER] = sorted(self.names)
