@@ -58,7 +58,6 @@ HELD = {
     "call: None for an input that counts as a constant": r"counts as a constant",
     "call: reference": r"^GV30\d .*reference",
     "call: surrogate": r"^GV302 .*surrogate",
-    "call: evaluated without a graph": r"under torch\.no_grad\(\)",
     # Precision.
     "precision: float32 alone": r"no float64 path",
     "precision: float32 inside backward": r"float32 precision only",
