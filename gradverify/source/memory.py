@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gradverify.source.tree import own_nodes
+from gradverify.source.function import Function
+from gradverify.source.returned import differentiated
+from gradverify.source.tree import Place, each, own_nodes
 
 VIEWS = frozenset(
     {"view", "view_as", "detach", "transpose", "permute", "t", "squeeze", "unsqueeze", "expand"}
@@ -69,8 +71,8 @@ class Aliases:
 
     def forget(self, node: ast.AST) -> None:
         """Forget every name that is bound or deleted anywhere in a node."""
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
+        for inner in each(ast.Name, node):
+            if not isinstance(inner.ctx, ast.Load):
                 self.names.pop(inner.id, None)
 
     def _bind(self, target: ast.expr, value: ast.expr) -> None:
@@ -102,19 +104,13 @@ def steps(body: Sequence[ast.stmt], aliases: Aliases) -> Iterator[tuple[ast.AST,
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 aliases.names.pop(statement.name, None)
-            case ast.If(test=test):
-                yield test, aliases
-                yield from _branches([statement.body, statement.orelse], aliases)
-            case ast.While(test=test):
-                yield test, aliases
-                yield from _branches([statement.body, statement.orelse], aliases)
-            case ast.For(target=target, iter=iterated):
-                yield iterated, aliases
-                aliases.forget(target)
+            case ast.If(test=head) | ast.While(test=head) | ast.For(iter=head):
+                yield head, aliases
+                if isinstance(statement, ast.For):
+                    aliases.forget(statement.target)
                 yield from _branches([statement.body, statement.orelse], aliases)
             case ast.With(items=items):
-                for item in items:
-                    yield item, aliases
+                yield from ((item, aliases) for item in items)
                 yield from steps(statement.body, aliases)
             case ast.Try(handlers=handlers):
                 bodies = [statement.body, *(h.body for h in handlers), statement.orelse, statement.finalbody]
@@ -137,13 +133,16 @@ def _branches(bodies: Sequence[list[ast.stmt]], aliases: Aliases) -> Iterator[tu
     aliases.names.update(kept)
 
 
-def writes(step: ast.AST, aliases: Aliases, imported: Mapping[str, str]) -> Iterator[tuple[ast.AST, str]]:
-    """What a step writes into the memory of a parameter: the node that does, and the parameter."""
-    for node in own_nodes(step):
-        for written in _written(node, imported):
-            parameter = aliases.parameter(written)
-            if parameter:
-                yield node, parameter
+def inputs_written(function: Function) -> Iterator[tuple[Place, str]]:
+    """Where forward writes into the memory of a parameter that gets a gradient, and which."""
+    aliases = Aliases({name: name for name in differentiated(function)})
+    imported = function.module.imported
+    for step, known in steps(function.forward.node.body, aliases) if function.forward else ():
+        for node in own_nodes(step):
+            for written in _written(node, imported):
+                parameter = known.parameter(written)
+                if parameter and isinstance(node, ast.expr | ast.stmt):
+                    yield Place.of(node), parameter
 
 
 def _written(node: ast.AST, imported: Mapping[str, str]) -> Iterator[ast.expr]:
