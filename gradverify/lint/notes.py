@@ -13,10 +13,32 @@ _HINT_STATE = "Keep it on ctx, or give it as an argument: what outlives a call r
 _HINT_PROCESS = "Read it once, when the module is imported, or give it as an argument."
 
 
+CALLED = ("forward", "setup_context", "backward", "vjp")
+"""Methods that a gradient hangs on."""
+
+_MUTATING = frozenset(
+    {"append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft"}
+    | {"remove", "setdefault", "update"}
+)
+"""Methods by which containers of Python change."""
+
+MUTATING = {True: _MUTATING, False: _MUTATING | {"add"}}
+"""The same by whether the result is used: `add` of a tensor returns a sum, that of a set nothing."""
+
+PROCESS = frozenset(
+    {"gc.get_objects", "gc.get_referrers", "inspect.currentframe", "inspect.stack", "inspect.trace"}
+    | {"os.environ", "os.getenv", "os.getpid", "os.getppid", "socket.gethostname", "sys._current_frames"}
+    | {"sys._getframe", "sys.argv", "sys.gettrace", "sys.modules", "sys.orig_argv"}
+    | {"threading.current_thread", "threading.enumerate", "traceback.extract_stack"}
+    | {"traceback.format_stack", "traceback.walk_stack"}
+)
+"""What tells of the process, its callers and its variables."""
+
+
 def outside_ctx(function: Function) -> Iterator[Alarm]:
     """GV816: state outside ctx that forward or backward writes, or reads of their process."""
     reported: set[str] = set()
-    for use in used_outside(function):
+    for use in used_outside(function, CALLED, MUTATING, PROCESS):
         said = (
             f"writes `{use.shown}`, which is not on ctx"
             if use.written

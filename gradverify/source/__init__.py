@@ -34,18 +34,16 @@ from gradverify.source.size_constants import size_constants
 from gradverify.source.thresholds import thresholds
 from gradverify.source.tree import (
     Place,
-    blocks,
     called_name,
     every_parameter,
     integer,
     is_none,
     last_name,
     names_bound,
-    names_read,
     parameters_of,
     root_name,
 )
-from gradverify.source.unpacking import applied, paired, parts_of
+from gradverify.source.unpacking import applied, parts_of
 
 __all__ = [
     "GROUPS",
@@ -58,7 +56,6 @@ __all__ = [
     "Place",
     "Signature",
     "applied",
-    "blocks",
     "called_name",
     "communicates",
     "compares",
@@ -81,9 +78,7 @@ __all__ = [
     "module_of",
     "names_bound",
     "names_called",
-    "names_read",
     "names_to_complete",
-    "paired",
     "parameters_of",
     "parts_of",
     "read_names",

@@ -61,9 +61,11 @@ class Aliases:
         match statement:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
-                    self._bind(target, value)
+                    given = {name: origin for name, origin in self._given(target, value) if origin}
+                    self.forget(target)
+                    self.names |= given
             case ast.AnnAssign(target=target, value=ast.expr() as value):
-                self._bind(target, value)
+                self.bind(ast.Assign([target], value))
             case ast.AugAssign() | ast.AnnAssign():
                 pass
             case _:
@@ -75,27 +77,19 @@ class Aliases:
             if not isinstance(inner.ctx, ast.Load):
                 self.names.pop(inner.id, None)
 
-    def _bind(self, target: ast.expr, value: ast.expr) -> None:
+    def _given(self, target: ast.expr, value: ast.expr) -> Iterator[tuple[str, str]]:
+        """(name, parameter) of what is bound to an expression."""
         if isinstance(target, ast.Name):
-            origin = self.parameter(value)
-            self.names.pop(target.id, None)
-            if origin:
-                self.names[target.id] = origin
+            yield target.id, self.parameter(value)
         elif isinstance(target, ast.Tuple | ast.List):
-            origins = self._origins(target.elts, value)
-            self.forget(target)
-            for element, origin in zip(target.elts, origins, strict=False):
-                if isinstance(element, ast.Name) and origin:
-                    self.names[element.id] = origin
-
-    def _origins(self, targets: Sequence[ast.expr], value: ast.expr) -> list[str]:
-        if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(targets):
-            return [self.parameter(element) for element in value.elts]
-        whole = isinstance(value, ast.Name) and value.id in self.tuples and value.id in self.names
-        plain = all(isinstance(target, ast.Name) for target in targets)
-        if isinstance(value, ast.Name) and whole and plain:
-            return [f"{value.id}[{position}]" for position in range(len(targets))]
-        return []
+            values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+            plain = all(isinstance(one, ast.Name) for one in target.elts)
+            if isinstance(value, ast.Name) and value.id in self.tuples and plain:
+                values = [ast.Subscript(value, ast.Constant(k)) for k in range(len(target.elts))]
+            for one, other in (
+                zip(target.elts, values, strict=False) if len(values) == len(target.elts) else ()
+            ):
+                yield from self._given(one, other)
 
 
 def steps(body: Sequence[ast.stmt], aliases: Aliases) -> Iterator[tuple[ast.AST, Aliases]]:

@@ -3,32 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from gradverify.source.function import Function
 from gradverify.source.tree import Place, dotted, each, every_parameter, own_nodes_of, root_name
-
-CALLED = ("forward", "setup_context", "backward", "vjp")
-"""Methods that a gradient hangs on."""
-
-MUTATING = frozenset(
-    {"append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft"}
-    | {"remove", "setdefault", "update"}
-)
-"""Methods by which containers of Python change."""
-
-MUTATING_ALONE = MUTATING | {"add"}
-"""The same where the result is not used: `add` of a tensor returns what it adds up, that of a set nothing."""
-
-PROCESS = frozenset(
-    {"gc.get_objects", "gc.get_referrers", "inspect.currentframe", "inspect.stack", "inspect.trace"}
-    | {"os.environ", "os.getenv", "os.getpid", "os.getppid", "socket.gethostname", "sys._current_frames"}
-    | {"sys._getframe", "sys.argv", "sys.gettrace", "sys.modules", "sys.orig_argv"}
-    | {"threading.current_thread", "threading.enumerate", "traceback.extract_stack"}
-    | {"traceback.format_stack", "traceback.walk_stack"}
-)
-"""What tells of the process, its callers and its variables."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +22,18 @@ class Outside:
     """Else it is read of the process."""
 
 
-def used_outside(function: Function) -> Iterator[Outside]:
-    """What the methods write outside, or read of their process."""
+def used_outside(
+    function: Function,
+    methods: Collection[str],
+    mutating: Mapping[bool, Collection[str]],
+    state: Collection[str],
+) -> Iterator[Outside]:
+    """What some methods write outside, or read of what tells of `state`, by full names.
+
+    `mutating` are the methods of a value that change it, by whether their result is used.
+    """
     helpers, imported = function.module.functions, function.module.imported
-    left = [m.node for name in CALLED if (m := function.methods.get(name)) is not None]
+    left = [m.node for name in methods if (m := function.methods.get(name)) is not None]
     seen = {*left}
     for method in left:  # it grows
         inside = [*own_nodes_of(method.body)]
@@ -62,10 +49,10 @@ def used_outside(function: Function) -> Iterator[Outside]:
                     outside = root_name(inner) not in own
                     if outside and not isinstance(inner.ctx, ast.Load):
                         yield Outside(Place.of(inner), method.name, _container(inner), written=True)
-                    elif outside and isinstance(inner, ast.Attribute) and dotted(inner, imported) in PROCESS:
+                    elif outside and isinstance(inner, ast.Attribute) and dotted(inner, imported) in state:
                         yield Outside(Place.of(inner), method.name, ast.unparse(inner), written=False)
                 case ast.Call():
-                    owner = _changed(inner, MUTATING_ALONE if id(inner) in alone else MUTATING)
+                    owner = _changed(inner, mutating[id(inner) not in alone])
                     if owner is not None and root_name(owner) not in own | imported.keys():
                         yield Outside(Place.of(inner), method.name, _container(owner), written=True)
                 case _:

@@ -82,28 +82,9 @@ def own_nodes_of(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
             yield from own_nodes(statement)
 
 
-def blocks(body: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
-    """A list of statements and every list nested in it."""
-    yield body
-    for statement in body:
-        if isinstance(statement, _INNER):
-            continue
-        for field in ("body", "orelse", "finalbody"):
-            inner = getattr(statement, field, None)
-            if isinstance(inner, list):
-                yield from blocks(inner)
-        for holder in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-            yield from blocks(holder.body)
-
-
 def names_in(tree: ast.AST) -> set[str]:
     """Every name in a tree, read or bound."""
     return {node.id for node in each(ast.Name, tree)}
-
-
-def names_read(node: ast.AST) -> set[str]:
-    """Every name that is read in an expression."""
-    return {n.id for n in each(ast.Name, node) if isinstance(n.ctx, ast.Load)}
 
 
 def names_bound(body: Sequence[ast.stmt]) -> set[str]:

@@ -11,26 +11,6 @@ from gradverify.source.module import Module
 from gradverify.source.tree import each, integer, last_name, parameters_of
 
 
-def paired(targets: Sequence[ast.expr], values: Sequence[ast.expr]) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Which target is given which value; of `b, t, v = *k.shape, m` the first two are given `k.shape`.
-
-    Nothing where that cannot be told: stars on both sides, or several of them.
-    """
-    stars = [k for k, v in enumerate(values) if isinstance(v, ast.Starred)]
-    if any(isinstance(t, ast.Starred) for t in targets) or len(stars) > 1:
-        return
-    if not stars:
-        yield from zip(targets, values, strict=True) if len(targets) == len(values) else ()
-        return
-    (start,), more = stars, len(targets) - len(values) + 1
-    if more >= 0:
-        held = values[start]
-        inner = held.value if isinstance(held, ast.Starred) else held
-        yield from zip(targets[:start], values[:start], strict=True)
-        yield ast.Tuple(list(targets[start : start + more]), ast.Store()), inner
-        yield from zip(targets[start + more :], values[start + 1 :], strict=True)
-
-
 @dataclass(frozen=True)
 class _Parts:
     """The names of what a `*args` parameter holds."""
