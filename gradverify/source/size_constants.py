@@ -16,8 +16,19 @@ from pathlib import Path
 
 from gradverify.model import POWER_OF_TWO, SizeConstant
 from gradverify.module_files import imported_file
-from gradverify.source.module import Import, module_of
-from gradverify.source.tree import assigned, defaults_of, each, integer, last_name, names_in, rounds_of
+from gradverify.source.module import Import, Module, module_of
+from gradverify.source.tree import (
+    assigned,
+    bindings,
+    called_name,
+    defaults_of,
+    each,
+    integer,
+    last_name,
+    names_in,
+    parameters_of,
+    rounds_of,
+)
 
 MOST_MODULES = 32
 """Other modules that are read for one target."""
@@ -104,10 +115,11 @@ def size_constants(source: str, attribute: str, path: Path | None = None) -> tup
     modules of its package counts, too.
     """
     found: dict[int, SizeConstant] = {}
-    behind = [("", statement) for statement in module_of(source).behind(attribute)]
+    module = module_of(source)
+    behind = [("", statement) for statement in module.behind(attribute)]
     behind += [] if path is None else statements_elsewhere(path, source, attribute)
     for file, node in behind:
-        for constant in _constants(node):
+        for constant in _constants(node, _options(node, module)):
             if constant.name.lower().endswith(_LAUNCHING):
                 continue
             named = replace(constant, file=file)
@@ -117,12 +129,28 @@ def size_constants(source: str, attribute: str, path: Path | None = None) -> tup
     return tuple(found[value] for value in sorted(found))
 
 
-def _constants(statement: ast.stmt) -> Iterator[SizeConstant]:
+def _options(function: ast.stmt, module: Module) -> set[str]:
+    """The parameters of a function that every call in its module gives a written number: no sizes."""
+    if not isinstance(function, ast.FunctionDef):
+        return set()
+    given = []
+    for call in each(ast.Call, module.tree):
+        if called_name(call) == function.name:
+            values = dict(zip(parameters_of(function), call.args, strict=False))
+            values |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+            given.append({name for name, value in values.items() if integer(value) is not None})
+    options = set.intersection(*given) if given else set()
+    bound = [(name, value) for name, values in bindings(function.body).items() for value in values]
+    return options - {name for name, value in bound if value is None or not names_in(value) <= options}
+
+
+def _constants(statement: ast.stmt, options: set[str]) -> Iterator[SizeConstant]:
     on_its_own = isinstance(statement, ast.Assign | ast.AnnAssign)
     rounds = {id(rounds_of(node)) for node in ast.walk(statement)}
     for node in ast.walk(statement):
         yield from _with_a_name(node, module_level=on_its_own)
-        if id(node) not in rounds:
+        names = names_in(node) if isinstance(node, ast.Compare | ast.BinOp) else set()
+        if id(node) not in rounds and not (names and names <= options):
             yield from _without(node)
         if isinstance(node, ast.For):
             yield from _counted_to(node)

@@ -6,7 +6,7 @@ import pytest
 
 from gradverify.source import Method, functions_of, module_of
 
-TEXT = '''
+TEXT = """
 import numpy.linalg as la
 from .near import one as other
 
@@ -25,7 +25,7 @@ def used(x):
 
 if __name__ == "__main__":
     helper(1)
-'''
+"""
 
 
 def test_imports_have_the_name_they_bind_and_what_it_stands_for():
@@ -74,7 +74,7 @@ def test_a_text_is_read_once_whether_it_comes_as_bytes_or_not():
     assert module_of("def f(:").tree.body == []
 
 
-FUNCTION = '''
+FUNCTION = """
 class F(Function):
     scale = 2
 
@@ -91,7 +91,7 @@ class F(Function):
     def backward(ctx, g):
         x, w = ctx.saved_tensors
         return g * w * ctx.left, g * x * ctx.right
-'''
+"""
 
 
 def test_what_a_function_keeps_and_reads():
