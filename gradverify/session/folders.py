@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from gradverify import source
 from gradverify.errors import UsageError
 
 _NOT_OURS = ("pyvenv.cfg", "conda-meta")
@@ -39,6 +38,8 @@ def may_define(path: Path) -> bool:
 
     In doubt it does: a file that cannot be read or parsed is for the import to complain about.
     """
+    from gradverify import source  # noqa: PLC0415 - `rules` and `--help` read none
+
     try:
         return source.may_define(path.read_bytes())
     except OSError:

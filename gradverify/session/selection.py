@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from gradverify.errors import SpecError, UsageError, did_you_mean
 from gradverify.model import shown_path
-from gradverify.module_files import find_module
 from gradverify.rules import RULES, matching, nearest_code
 from gradverify.spec.selecting import matches
 
@@ -202,6 +201,8 @@ def _of_folder(path: Path, name: str, case: str) -> Selection:
 
 def _of_module(dotted: str, name: str, case: str) -> Selection:
     """A module by its dotted name; a package stands for its folder. Nothing is imported."""
+    from gradverify.module_files import find_module  # noqa: PLC0415 - only a dotted name is looked up
+
     path = find_module(dotted, Path.cwd())
     if path is None:
         files = [found.name for found in Path.cwd().glob("*.py")]
