@@ -5,7 +5,6 @@ Cases whose tensors cannot fit into memory: known before anything is run.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import json
 import math
@@ -37,7 +36,7 @@ from gradverify.session.programs import own_program_of, record_command
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
 from gradverify.session.worker_ended import WorkerBrokenError, WorkerError
-from gradverify.source import communicates, functions_of, size_constants, thresholds, tree_of
+from gradverify.source import communicates, functions_of, size_constants, thresholds
 from gradverify.spec.beside import with_values_beside
 from gradverify.spec.beyond import BLOCK_OF_THREADS
 from gradverify.spec.draft import drafted_function, entry_to_fill_in, shown
@@ -384,15 +383,9 @@ def _no_inputs(planned: Planned, attempts: tuple[Attempt, ...]) -> Finding:
 def _legacy(planned: Planned) -> str:
     """What to do with a Function that keeps its options on an instance, as none has been since torch 1.5."""
     target = planned.target
-    try:
-        known = {f.name: f for f in functions_of(tree_of(planned.module.source))}
-    except (SyntaxError, ValueError, RecursionError):
-        return ""
-    function = known.get(target.attribute)
+    function = {f.name: f for f in functions_of(planned.module.source)}.get(target.attribute)
     forward = function.forward if function is not None else None
-    if function is None or forward is None or forward.is_static:
-        return ""
-    if not any(isinstance(node, ast.FunctionDef) and node.name == "__init__" for node in function.node.body):
+    if function is None or forward is None or forward.is_static or function.of_instances is None:
         return ""
     return (
         f"torch has not made an instance of such a Function since 1.5, so no inputs help: make forward and "

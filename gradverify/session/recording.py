@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Effort, InputSource, Outcome, Severity, Target, TargetReport, Verdict, with_parts
+from gradverify.module_files import find_module
 from gradverify.record.entries import (
     Dimensions,
     Sizing,
@@ -30,9 +30,8 @@ from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.run import Session, prepare
 from gradverify.session.selection import Selection
 from gradverify.session.verifying import verify_target
-from gradverify.source import every_parameter, is_sibling, tree_of
+from gradverify.source import siblings_of
 from gradverify.spec.draft import DraftedEntry, function_of, render_spec_of_modules
-from gradverify.spec.module_names import find_module
 from gradverify.spec.plan import plan_deduced
 
 REFUSED = frozenset({"GV001", "GV002"})
@@ -221,12 +220,7 @@ def _with_reference(name: str, written: Written, planned: Planned, request: Requ
 
 def _siblings(source: str, target: Target) -> list[str]:
     own = [p.name for p in with_parts(target.parameters)]
-    try:
-        functions = [n for n in tree_of(source).body if isinstance(n, ast.FunctionDef)]
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    last = target.name.partition("@")[0].rpartition(".")[2]
-    return [f.name for f in functions if is_sibling(f.name, every_parameter(f), last, own)]
+    return siblings_of(source, target.name.partition("@")[0].rpartition(".")[2], own)
 
 
 def _passes_as_recorded(

@@ -30,7 +30,7 @@ from gradverify.session.planning import NoInputs, Planned, plan_or_reason, seed_
 from gradverify.session.request import Progress, Request
 from gradverify.session.run import prepare
 from gradverify.session.worker_ended import WorkerBrokenError, WorkerError
-from gradverify.source import Method, functions_of, is_bound_above, tree_of
+from gradverify.source import Method, functions_of, is_bound_above
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _patch_of(target: Target, answer: Suggested) -> LinePatch | str:
     method = _own_backward(target, source)
     if method is None:
         return "no class of the file defines its backward"
-    if ONCE in answer.backward and not is_bound_above(tree_of(source), ONCE, method.node.lineno):
+    if ONCE in answer.backward and not is_bound_above(source, ONCE, method.node.lineno):
         return f"the derived backward needs `{ONCE}`, which the module does not import above it"
     return _replaced(target.file, lines, method, answer.backward)
 
@@ -165,7 +165,7 @@ def _patch_of(target: Target, answer: Suggested) -> LinePatch | str:
 def _own_backward(target: Target, source: str) -> Method | None:
     if target.kind is not TargetKind.FUNCTION:
         return None
-    function = next((f for f in functions_of(tree_of(source)) if f.name == target.attribute), None)
+    function = next((f for f in functions_of(source) if f.name == target.attribute), None)
     method = None if function is None else function.backward
     return method if method is not None and function is not None and function.defines(method) else None
 

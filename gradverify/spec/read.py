@@ -9,11 +9,12 @@ from pathlib import Path as FilePath
 
 from gradverify.errors import SpecError
 from gradverify.model import Mistake
+from gradverify.module_files import dotted_name, find_module
+from gradverify.source import ModuleNames, Signature, read_names
 from gradverify.spec.function import FunctionKey, SpecFunction, key_complaint, read_function, split_key
 from gradverify.spec.messages import Path, did_you_mean, shown
-from gradverify.spec.module_names import ModuleNames, dotted_name, find_module, read_names
 from gradverify.spec.schema import Defaults
-from gradverify.spec.signature import Signature, check_annotations, check_inputs
+from gradverify.spec.signature import check_annotations, check_inputs
 from gradverify.spec.source import MOST_REPORTED, At, Complaint, Document, load
 from gradverify.spec.translate import file_complaints
 
