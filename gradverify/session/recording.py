@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gradverify.cases.further import with_cases
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Effort, InputSource, Outcome, Severity, Target, TargetReport, Verdict, with_parts
 from gradverify.record.entries import (
@@ -252,7 +253,9 @@ def _verified(name: str, written: Written, planned: Planned, request: Request) -
         atol=request.settings.atol,
         parameters=planned.target.parameters,
     )
-    plan = replace(plan, attribute=planned.target.attribute, source=InputSource.SPEC, spares=())
+    if plan.asked is not None:
+        plan = with_cases(plan, replace(plan.asked, spares=False))
+    plan = replace(plan, attribute=planned.target.attribute, source=InputSource.SPEC)
     quick = replace(request, settings=replace(request.settings, effort=Effort.QUICK), timeout=TRIAL_SECONDS)
     report = verify_target(
         replace(planned, plan=plan), quick, TargetProgress(Progress(), planned.target)

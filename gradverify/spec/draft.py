@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import yaml
 
+from gradverify.cases.inputs import GROUP
 from gradverify.deduced import (
     Deduced,
     DeducedInput,
@@ -25,7 +26,6 @@ from gradverify.errors import SpecError
 from gradverify.model import Mistake, Nested, Parameter, Target, with_parts
 from gradverify.source import GROUPS
 from gradverify.spec.function import SpecFunction, read_function, split_key
-from gradverify.spec.ranks import GROUP
 from gradverify.spec.yaml_core import STR, CoreLoader
 
 _INTEGER = re.compile(r"-?\d+")

@@ -14,22 +14,13 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from gradverify.cases.inputs import COMPLEX, FLOATING, INTEGERS, shape_of
+from gradverify.cases.messages import described, did_you_mean, number, shown
+from gradverify.cases.sizes import MAX_SIZE, Expression, ExpressionError, parse_expression
 from gradverify.model import Nested, Scalar
-from gradverify.spec.messages import described, did_you_mean, number, shown
-from gradverify.spec.sizes import MAX_SIZE, Expression, ExpressionError, constant, parse_expression
 
 OWN_MESSAGE = "gradverify"
 """The pydantic error type of our own sentences."""
-FLOATING = ("float64", "float32", "float16", "bfloat16")
-COMPLEX = ("complex128", "complex64")
-INTEGERS = {
-    "int64": (-(2**63), 2**63),
-    "int32": (-(2**31), 2**31),
-    "int16": (-(2**15), 2**15),
-    "int8": (-(2**7), 2**7),
-    "uint8": (0, 2**8),
-}
-"""Integer dtypes with their half-open limits."""
 DTYPES = (*FLOATING, *COMPLEX, *INTEGERS, "bool")
 DOMAINS = ("real", "positive", "negative", "nonzero", "unit")
 STRUCTURES = (
@@ -64,23 +55,23 @@ class Checked:
         return dict(self.schema)
 
 
-def _dimension(value: object) -> Expression:
+def _dimension(value: object) -> int | Expression:
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 0:
             raise wrong(f"a dimension cannot be negative: {number(value)}")
         if value > MAX_SIZE:
             raise wrong(f"a dimension is at most {MAX_SIZE}, not {number(value)}")
-        return constant(value)
+        return value
     if isinstance(value, str):
         return _expression(value)
     hint = "; a shape is one flat list" if isinstance(value, list) else ""
     raise wrong(f"a dimension is an integer, a size name or an expression, not {described(value)}{hint}")
 
 
-def _integer(value: object) -> Expression:
+def _integer(value: object) -> int | Expression:
     # Unlike a dimension it may be negative.
     if isinstance(value, int) and not isinstance(value, bool) and -MAX_SIZE <= value <= MAX_SIZE:
-        return constant(value)
+        return value
     if isinstance(value, str):
         return _expression(value)
     raise wrong(f"must be an integer, a size name or an expression, not {described(value)}")
@@ -103,7 +94,7 @@ def _tuple_of(value: object) -> object:
     return _tuple(value)
 
 
-def _constant_at(value: dict[str, list[Expression]]) -> dict[str, list[Expression]]:
+def _constant_at(value: dict[str, list[int | Expression]]) -> dict[str, list[int | Expression]]:
     for key in value:
         if not _DIMENSION_KEY.fullmatch(key) or len(key) > 3:
             raise wrong(f"`constant_at` maps dimensions to indices: `{shown(key)}` is no dimension")
@@ -245,13 +236,6 @@ def _nested(value: object) -> Nested:
     return items
 
 
-def shape_of(value: Nested) -> tuple[int, ...]:
-    """Return the shape of rectangular nested tuples."""
-    if not isinstance(value, tuple):
-        return ()
-    return (len(value), *(shape_of(value[0]) if value else ()))
-
-
 _NUMBER_OR_TEXT = {"type": ["number", "string"]}
 LITERAL_SCHEMA = {"type": ["number", "string", "boolean", "null"]}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT}
@@ -259,7 +243,7 @@ _COUNTS = {"anyOf": [_COUNT, {"type": "array", "items": _COUNT, "minItems": 1}]}
 _SIZE = {"type": "integer", "minimum": 0}
 _SIZES = {"anyOf": [_SIZE, {"type": "array", "items": _SIZE, "minItems": 1}]}
 
-Dimension = Annotated[Expression, Checked(_dimension, {"anyOf": [_SIZE, {"type": "string"}]})]
+Dimension = Annotated[int | Expression, Checked(_dimension, {"anyOf": [_SIZE, {"type": "string"}]})]
 Finite = Annotated[int | float, Checked(finite, {"type": "number"})]
 Bound = Annotated[int | float | Expression, Checked(_bound, _NUMBER_OR_TEXT)]
 Bounds = Annotated[
@@ -271,7 +255,7 @@ Dtype = Annotated[str, Checked(_dtype, {"enum": list(DTYPES)})]
 Domain = Annotated[str, one_of("domain", "domains", DOMAINS)]
 StructureName = Annotated[str, one_of("structure", "structures", STRUCTURES)]
 LayoutName = Annotated[str, one_of("layout", "layouts", LAYOUTS)]
-Integer = Annotated[Expression, Checked(_integer, {"type": ["integer", "string"]})]
+Integer = Annotated[int | Expression, Checked(_integer, {"type": ["integer", "string"]})]
 Entries = Annotated[Any, Checked(_tuple_of, {"type": "array"})]
 Constants = Annotated[dict[str, Annotated[list[Integer], Field(min_length=1)]], AfterValidator(_constant_at)]
 Size = Annotated[int, Checked(_size, _SIZE)]

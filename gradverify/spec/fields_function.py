@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
 
+from gradverify.cases.messages import described, did_you_mean, number, shown
+from gradverify.cases.sizes import Condition, ExpressionError, is_size_name, parse_condition
 from gradverify.spec.fields import Checked, as_list, finite, one_of, wrong
-from gradverify.spec.messages import described, did_you_mean, number, shown
-from gradverify.spec.sizes import Condition, ExpressionError, is_size_name, parse_condition
 
 MOST_RANKS = 16
 """Processes of one machine: what more of them would show, these do."""

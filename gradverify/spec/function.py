@@ -10,12 +10,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gradverify.model import WORLD, Case, Companion, ExpectedFailure, InputSource, TargetPlan
-from gradverify.spec.cases import build_cases
+from gradverify.cases.messages import Path, shown
+from gradverify.cases.pairwise import TooManyError
+from gradverify.cases.selecting import matches
+from gradverify.cases.sizes import automatic
+from gradverify.cases.sweep import PAIRWISE, PRODUCT, Cases, Sweep, build_cases, factors_of
+from gradverify.model import WORLD, Case, Companion, ExpectedFailure, InputSource, Scalar, TargetPlan
 from gradverify.spec.inputs import read_annotation, read_input
-from gradverify.spec.messages import Path, shown
-from gradverify.spec.other_sizes import spare_cases
-from gradverify.spec.pairwise import TooManyError
 from gradverify.spec.ranks import check_ranks, ranks_of, reserved
 from gradverify.spec.relations import (
     RawFunction,
@@ -26,6 +27,7 @@ from gradverify.spec.relations import (
     check_rows,
     check_sizes,
     check_xfail_input,
+    undeclared,
 )
 from gradverify.spec.schema import (
     CallEntry,
@@ -35,10 +37,8 @@ from gradverify.spec.schema import (
     SurrogateReason,
     XfailEntry,
 )
-from gradverify.spec.selecting import matches
-from gradverify.spec.sizes import automatic, undeclared
 from gradverify.spec.source import At, Complaint
-from gradverify.spec.sweep import Rows, Sweep, factors_of
+from gradverify.spec.tensors import contradictions
 from gradverify.spec.translate import function_complaints
 
 
@@ -174,12 +174,11 @@ def read_function(
 
 def _raw_function(raw: Mapping[str, object], broken: list[Path]) -> RawFunction:
     sizes, inputs = (_mapping(raw, name) for name in ("sizes", "inputs"))
-    bad = {part[:2] for part in broken}
-    read = read_annotation if "arguments" in raw else read_input
+    bad, across = {part[:2] for part in broken}, "world_size" in raw
     good = {
-        name: read(name, value)
+        name: read_annotation(name, value) if "arguments" in raw else read_input(name, value, across=across)
         for name, value in inputs.items()
-        if ("inputs", name) not in bad and ("inputs",) not in bad
+        if not {("inputs",), ("inputs", name)} & bad
     }
     return RawFunction(raw, sizes, inputs, good)
 
@@ -204,63 +203,73 @@ def _with_cases(
 ) -> tuple[SpecFunction | None, list[Complaint]]:
     model: type[FunctionEntry | HookedEntry] = HookedEntry if function.hooked else FunctionEntry
     entry = model.model_validate(function.raw)
-    planned = bool(function.good or function.hooked)
-    sweep = _sweep(entry, function) if planned else Sweep({}, {}, ())
-    if isinstance(sweep.rows, tuple):
-        faults = list(check_rows(sweep.rows, factors_of(sweep)))
-        if faults:
-            return None, faults
+    sweep = _sweep(entry, function) if function.good or function.hooked else None
+    faults: list[Complaint] = []
+    if sweep is not None and isinstance(entry.cases, list):
+        faults += check_rows(entry.cases, factors_of(sweep))
+    built = Cases()
     try:
-        built = build_cases(sweep)
+        built = build_cases(sweep) if sweep is not None and not faults else built
     except TooManyError as error:
-        at: Path = ("cases",) if sweep.rows == "product" else ("sizes",)
+        at: Path = ("cases",) if entry.cases == PRODUCT else ("sizes",)
         return None, [Complaint(at, str(error), At.KEY)]
-    cases = built.cases if planned else ()
-    faults = [*built.complaints, *_xfail_faults(entry, function, cases, known_codes)]
     if faults:
         return None, faults
-    plan = replace(
-        _plan(parts, entry, cases),
-        infeasible=built.infeasible,
-        spares=spare_cases(sweep, cases) if planned else (),
+    faults += (
+        Complaint(f.path, f.message, At.KEY if f.path == ("where",) else At.VALUE) for f in built.faults
     )
+    faults += _contradictions(sweep, built.cases)
+    faults += _xfail_faults(entry, function, built.cases, known_codes)
+    if faults:
+        return None, faults
     return SpecFunction(
         key,
         parts.module,
-        plan,
+        replace(_plan(parts, entry, built.cases), infeasible=built.infeasible),
         inputs=tuple(entry.inputs),
-        sweep=sweep if planned else None,
-        hook=sweep.hook,
+        sweep=sweep,
+        hook="" if sweep is None else sweep.hook,
         rtol=entry.tolerance.rtol,
         atol=entry.tolerance.atol,
     ), []
 
 
 def _sweep(entry: CommonEntry, function: RawFunction) -> Sweep:
-    sizes = {name: tuple(values) for name, values in entry.sizes.items()}
-    known = {*sizes, *reserved(function.raw)}
-    inputs = tuple(function.good.values())
-    if entry.world_size:
-        sizes = {WORLD: tuple(entry.world_size), **sizes}
-        inputs = tuple(replace(item, across_ranks=True) for item in inputs)
-    named = list(entry.init.items()) if isinstance(entry.init, dict) else None
-    if isinstance(entry.init, list):
-        named = [(str(position), value) for position, value in enumerate(entry.init)]
+    world = {WORLD: entry.world_size} if entry.world_size else {}
+    known = {*entry.sizes, *reserved(function.raw)}
+    init = entry.init
     return Sweep(
-        sizes,
-        automatic(undeclared(function.used_names, known)),
-        inputs,
-        entry.arguments if isinstance(entry, HookedEntry) else "",
-        tuple(entry.where),
-        _rows(entry),
-        None if named is None else tuple(named),
+        inputs=tuple(function.good.values()),
+        sizes=tuple((name, tuple(values)) for name, values in {**world, **entry.sizes}.items()),
+        automatic=automatic(undeclared(function.used_names, known)),
+        hook=entry.arguments if isinstance(entry, HookedEntry) else "",
+        where=tuple(entry.where),
+        rows=_rows(entry),
+        init=None
+        if init is None
+        else tuple(init.items() if isinstance(init, dict) else ((str(k), v) for k, v in enumerate(init))),
+        across=bool(world),
     )
 
 
-def _rows(entry: CommonEntry) -> Rows:
+def _rows(entry: CommonEntry) -> str | tuple[tuple[tuple[str, Scalar], ...], ...]:
     if isinstance(entry.cases, list):
-        return tuple(entry.cases)
-    return "product" if entry.cases == "product" else "pairwise"
+        return tuple(tuple(row.items()) for row in entry.cases)
+    return entry.cases or PAIRWISE
+
+
+def _contradictions(sweep: Sweep | None, cases: tuple[Case, ...]) -> list[Complaint]:
+    """What is wrong with inputs at the sizes of some case, each place once: as in the first case."""
+    found: dict[Path, Complaint] = {}
+    for case in reversed(cases):
+        made = {bound.name: bound for bound in case.inputs}
+        for item in sweep.inputs if sweep is not None else ():
+            for complaint in (
+                contradictions(item, made[item.name], dict(case.sizes)) if item.name in made else ()
+            ):
+                reported = complaint.under(("inputs", item.name))
+                found[reported.path] = reported
+    return list(found.values())
 
 
 def _plan(parts: FunctionKey, entry: CommonEntry, cases: tuple[Case, ...]) -> TargetPlan:

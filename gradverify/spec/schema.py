@@ -16,10 +16,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
+from gradverify.cases.messages import nearest
 from gradverify.spec import fields as f
 from gradverify.spec import fields_function as ff
 from gradverify.spec import fields_function as fr
-from gradverify.spec.messages import nearest
 
 MARK = "\0"
 """Begins the tags of unions: pydantic mixes them into error paths, and no key of a file can hold it."""

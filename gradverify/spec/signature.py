@@ -6,8 +6,8 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gradverify.cases.messages import Path, did_you_mean, nearest, shown
 from gradverify.model import Parameter
-from gradverify.spec.messages import Path, did_you_mean, nearest, shown
 from gradverify.spec.source import At, Complaint
 
 _NOT_A_TENSOR = {"int", "tuple", "Tuple", "Size", "list", "List", "Sequence", "Iterable"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from gradverify.cases.messages import Path, described, did_you_mean, dotted, nearest, shown
 from gradverify.spec import schema
 from gradverify.spec.fields import OWN_MESSAGE
-from gradverify.spec.messages import Path, described, did_you_mean, dotted, nearest, shown
 from gradverify.spec.schema import INPUT_FORMS, MARK
 from gradverify.spec.source import MOST_REPORTED, At, Complaint
 

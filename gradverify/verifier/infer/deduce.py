@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradverify.cases.inputs import GROUP
 from gradverify.deduced import (
     TO_FILL_IN,
     Attempt,
@@ -28,7 +29,6 @@ from gradverify.deduced import (
 )
 from gradverify.model import Doubt, Target, with_parts
 from gradverify.source import GROUPS, definitions_behind
-from gradverify.spec.ranks import GROUP
 from gradverify.verifier.collect.discover import source_of_class
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.infer.entry import entry_of
