@@ -108,7 +108,7 @@ class Asked:
     effort: Effort = Effort.NORMAL
     inferred: bool = False
     thresholds: tuple[float, ...] | None = None
-    """Numbers that the target's source compares values with; None where no values beside them are asked for."""
+    """Numbers that the source compares values with; None where no values beside them are asked for."""
     constants: tuple[SizeConstant, ...] | None = None
     """Numbers that it compares sizes with; None where no case past them is asked for."""
     selected: str = ""
