@@ -118,6 +118,11 @@ def at_sizes(sizes: Mapping[str, int], names: Iterable[str]) -> str:
     return known and f" at {known}"
 
 
+def size(text: str) -> Size:
+    """Return a dimension from the text that a spec would have."""
+    return int(text) if re.fullmatch(r"-?\d+", text) else Expression(text)
+
+
 def is_size_name(name: str) -> bool:
     """Whether a size can be called so: a Python identifier, in the form that Python itself stores."""
     plain = unicodedata.normalize("NFKC", name) == name

@@ -84,7 +84,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """What inference answers with, and what `init` writes: how a function is called, and its reference."""
+    """What inference answers with, and what `init` and `record` write: how a function is called."""
 
     sweep: Sweep
     reference: str = ""

@@ -37,7 +37,7 @@ from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
 from gradverify.session.worker_ended import WorkerBrokenError, WorkerError
 from gradverify.source import communicates, functions_of, size_constants, thresholds, tree_of
-from gradverify.spec.draft import drafted_function, entry_to_fill_in, shown
+from gradverify.spec.draft import entry_to_fill_in, function_of, shown
 from gradverify.spec.left_out import OPEN_SIZES
 from gradverify.spec.plan import plan_deduced, plan_function
 from gradverify.spec.read import SpecFile
@@ -163,7 +163,7 @@ def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
         doubts=found.doubts,
         remarks=found.remarks,
         never=found.never,
-        shown=shown(found),
+        shown=shown(found.spec),
         left_out=left_out,
     )
 
@@ -203,7 +203,7 @@ def _sayable(planned: Planned, found: Deduced | tuple[Attempt, ...]) -> Deduced 
         return found
     name = planned.target.name
     try:
-        planned.module.deduced[name] = drafted_function(name, found, [r.code for r in RULES])
+        planned.module.deduced[name] = function_of(name, found.spec, [r.code for r in RULES])
     except SpecError as error:
         why = "; ".join(m.message for m in error.problems)
         return (Attempt("inputs that work were found", f"no spec can say them: {why}"),)

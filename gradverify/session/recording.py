@@ -32,7 +32,7 @@ from gradverify.session.run import Session, prepare
 from gradverify.session.selection import Selection
 from gradverify.session.verifying import verify_target
 from gradverify.source import every_parameter, is_sibling, tree_of
-from gradverify.spec.draft import DraftedEntry, function_of, render_spec_of_modules
+from gradverify.spec.draft import DraftedEntry, entry_data, function_of, render_spec_of_modules
 from gradverify.spec.module_names import find_module
 from gradverify.spec.plan import plan_deduced
 
@@ -210,7 +210,8 @@ def _with_reference(name: str, written: Written, planned: Planned, request: Requ
     """The entry with a plain version that lies beside the Function, if its forward agrees at these inputs."""
     module = planned.module
     for candidate in _siblings(module.source, planned.target):
-        with_it = replace(written, data={**written.data, "reference": f"{module.path.stem}:{candidate}"})
+        spec = replace(written.spec, reference=f"{module.path.stem}:{candidate}")
+        with_it = replace(written, spec=spec)
         report = _verified(name, with_it, planned, request)
         if isinstance(report, str):
             continue
@@ -243,7 +244,7 @@ def _passes_as_recorded(
 def _verified(name: str, written: Written, planned: Planned, request: Request) -> TargetReport | str:
     """The verdict on typical values, or why the entry is not one that forward takes."""
     try:
-        function = function_of(name.partition("@")[0], dict(written.data), [rule.code for rule in RULES])
+        function = function_of(name.partition("@")[0], written.spec, [rule.code for rule in RULES])
     except SpecError as error:
         return error.problems[0].message
     plan = plan_deduced(
@@ -266,7 +267,7 @@ def _verified(name: str, written: Written, planned: Planned, request: Request) -
 
 
 def _entry(name: str, written: Written, *, active: bool = True) -> DraftedEntry:
-    return DraftedEntry(name, written.data, input_comments=written.remarks, active=active)
+    return DraftedEntry(name, entry_data(written.spec), input_comments=written.remarks, active=active)
 
 
 def _comments(function: Recorded, form: Form) -> tuple[str, ...]:
