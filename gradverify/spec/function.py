@@ -16,7 +16,8 @@ from gradverify.cases.selecting import matches
 from gradverify.cases.sizes import automatic
 from gradverify.cases.sweep import PAIRWISE, PRODUCT, Cases, Sweep, build_cases, factors_of
 from gradverify.model import WORLD, Case, Companion, ExpectedFailure, InputSource, Scalar, TargetPlan
-from gradverify.spec.inputs import read_annotation, read_input
+from gradverify.spec.inputs import read_input
+from gradverify.spec.mistakes import read_entry
 from gradverify.spec.ranks import check_ranks, ranks_of, reserved
 from gradverify.spec.relations import (
     RawFunction,
@@ -30,16 +31,16 @@ from gradverify.spec.relations import (
     undeclared,
 )
 from gradverify.spec.schema import (
+    ANNOTATION,
+    INPUT,
     CallEntry,
     CommonEntry,
-    FunctionEntry,
     HookedEntry,
     SurrogateReason,
     XfailEntry,
 )
 from gradverify.spec.source import At, Complaint
 from gradverify.spec.tensors import contradictions
-from gradverify.spec.translate import function_complaints
 
 
 def check_ignore(ignore: Mapping[str, object], known_codes: Collection[str]) -> Iterator[Complaint]:
@@ -160,27 +161,29 @@ def read_function(
 ) -> tuple[SpecFunction | None, list[Complaint]]:
     """Return a function, or None, with everything that is wrong inside its entry."""
     path: Path = ("functions", key)
-    complaints = function_complaints(raw, path)
+    entry, complaints = read_entry(raw, path)
     if not isinstance(raw, dict):
         return None, complaints
     broken = [complaint.path[2:] for complaint in complaints]
-    function = _raw_function(raw, broken)
+    function = _raw_function(raw, entry, broken)
     complaints += [fault.under(path) for fault in _check(function, broken, known_codes)]
-    if complaints:
+    if complaints or entry is None:
         return None, complaints
-    made, faults = _with_cases(key, parts, function, known_codes)
+    made, faults = _with_cases(key, parts, entry, function, known_codes)
     return made, [fault.under(path) for fault in faults]
 
 
-def _raw_function(raw: Mapping[str, object], broken: list[Path]) -> RawFunction:
+def _raw_function(raw: Mapping[str, object], entry: CommonEntry | None, broken: list[Path]) -> RawFunction:
+    """The entry with its inputs as far as they could be read; where another key is wrong, by themselves."""
     sizes, inputs = (_mapping(raw, name) for name in ("sizes", "inputs"))
     bad, across = {part[:2] for part in broken}, "world_size" in raw
-    good = {
-        name: read_annotation(name, value) if "arguments" in raw else read_input(name, value, across=across)
-        for name, value in inputs.items()
-        if not {("inputs",), ("inputs", name)} & bad
-    }
-    return RawFunction(raw, sizes, inputs, good)
+    found: Mapping[str, object] = getattr(entry, "inputs", {})
+    if entry is None:
+        forms = ANNOTATION if "arguments" in raw else INPUT
+        good = {name for name in inputs if not {("inputs",), ("inputs", name)} & bad}
+        found = {name: forms.validated(value) for name, value in inputs.items() if name in good}
+    read = {name: read_input(name, value, across=across) for name, value in found.items()}
+    return RawFunction(raw, sizes, inputs, read)
 
 
 def _mapping(raw: Mapping[str, object], name: str) -> Mapping[str, object]:
@@ -199,10 +202,8 @@ def _check(function: RawFunction, broken: list[Path], known_codes: Collection[st
 
 
 def _with_cases(
-    key: str, parts: FunctionKey, function: RawFunction, known_codes: Collection[str]
+    key: str, parts: FunctionKey, entry: CommonEntry, function: RawFunction, known_codes: Collection[str]
 ) -> tuple[SpecFunction | None, list[Complaint]]:
-    model: type[FunctionEntry | HookedEntry] = HookedEntry if function.hooked else FunctionEntry
-    entry = model.model_validate(function.raw)
     sweep = _sweep(entry, function) if function.good or function.hooked else None
     faults: list[Complaint] = []
     if sweep is not None and isinstance(entry.cases, list):
@@ -226,7 +227,7 @@ def _with_cases(
         key,
         parts.module,
         replace(_plan(parts, entry, built.cases), infeasible=built.infeasible),
-        inputs=tuple(entry.inputs),
+        inputs=tuple(function.inputs),
         sweep=sweep,
         hook="" if sweep is None else sweep.hook,
         rtol=entry.tolerance.rtol,

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import cache
 from typing import Any
-
-from pydantic import TypeAdapter
 
 from gradverify.cases.inputs import (
     GROUP,
@@ -24,26 +21,23 @@ from gradverify.cases.messages import Path
 from gradverify.cases.sizes import Expression
 from gradverify.model import ObjectInput
 from gradverify.spec import schema
-from gradverify.spec.schema import AnnotationEntry, OfEntry, TensorEntry
+from gradverify.spec.schema import OfEntry, TensorEntry
 from gradverify.spec.source import as_written
 
 
-@cache
-def _input() -> TypeAdapter[Any]:
-    return TypeAdapter(schema.InputEntry)
-
-
-def read_input(name: str, raw: object, *, across: bool) -> InputSpec:
-    """Return an input whose form has been validated; `across` several ranks a tensor is local by default."""
+def read_input(name: str, entry: object, *, across: bool) -> InputSpec:
+    """Return an input from its entry; `across` several ranks a tensor is local by default."""
     placement = "local" if across else ""
     made: InputSpec
-    match _input().validate_python(raw):
-        case (schema.ListEntry() | schema.ConcatEntry()) as entry:
+    match entry:
+        case schema.ListEntry() | schema.ConcatEntry():
             made = _several(name, entry, placement)
-        case (TensorEntry() | list()) as entry:
+        case TensorEntry() | list():
             made = _tensor(name, entry, placement)
         case schema.ChoicesEntry(choices=choices):
             made = ChoicesSpec(name, tuple(choices))
+        case schema.AnnotationEntry(avoid=avoid, constant_at=constants, requires_grad=wanted):
+            made = AnnotationSpec(name, wanted, tuple(map(float, avoid)), _constants(constants))
         case schema.GroupEntry():
             made = ObjectInput(name, GROUP)
         case schema.ObjectEntry(path=path, init=init, parameters=parameters):
@@ -65,13 +59,6 @@ def _several(
     if isinstance(entry, schema.ListEntry):
         return ListSpec(name, items, optional=entry.optional)
     return ConcatSpec(name, items, entry.optional, entry.requires_grad)
-
-
-def read_annotation(name: str, raw: object) -> AnnotationSpec:
-    """Return what is said of a tensor that a hook builds, once it has been validated."""
-    entry = AnnotationEntry.model_validate(raw)
-    avoid = tuple(map(float, entry.avoid))
-    return AnnotationSpec(name, entry.requires_grad, avoid, _constants(entry.constant_at))
 
 
 def _tensor(name: str, entry: TensorEntry | list[Any], placement: str) -> TensorSpec:

@@ -11,11 +11,11 @@ from gradverify.cases.messages import Path, did_you_mean, shown
 from gradverify.errors import SpecError
 from gradverify.model import Mistake
 from gradverify.spec.function import FunctionKey, SpecFunction, key_complaint, read_function, split_key
+from gradverify.spec.mistakes import file_complaints
 from gradverify.spec.module_names import ModuleNames, dotted_name, find_module, read_names
 from gradverify.spec.schema import Defaults
 from gradverify.spec.signature import Signature, check_annotations, check_inputs
 from gradverify.spec.source import MOST_REPORTED, At, Complaint, Document, load
-from gradverify.spec.translate import file_complaints
 
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 

@@ -2,8 +2,7 @@
 
 These models know one entry at a time. What relates entries to each other (sizes to shapes, ranges
 to special values, names to the module) is in `tensors`, `relations` and `module_names`. Pydantic's
-errors are turned into sentences by `gradverify.spec.translate`, the JSON Schema is made by
-`gradverify.spec.schema`: the descriptions here are what an editor shows.
+errors are turned into sentences by `gradverify.spec.mistakes`; an editor shows the descriptions here.
 
 The shape of a spec file above its inputs: functions, defaults, the file itself. See `schema`.
 
@@ -12,55 +11,75 @@ The JSON Schema of a spec file, made from the same models that read it: what edi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+)
+from pydantic_core import CoreSchema, core_schema
 
 from gradverify.cases.messages import nearest
 from gradverify.spec import fields as f
 from gradverify.spec import fields_function as ff
-from gradverify.spec import fields_function as fr
 
-MARK = "\0"
-"""Begins the tags of unions: pydantic mixes them into error paths, and no key of a file can hold it."""
 INPUT_FORMS = ("choices", "list", "concat", "object", "tuple", "size", "process_group")
 """Keys that decide what the entry of an input is; without one it is a tensor, or a literal."""
 
 
 def input_form(raw: object) -> str:
     """Tell which form of an input this is, before anything is validated: one form, one error."""
-    if isinstance(raw, list):
-        return MARK + "shape"
     if not isinstance(raw, dict):
-        return MARK + "literal"
+        return "shape" if isinstance(raw, list) else "literal"
     form = next((key for key in INPUT_FORMS if key in raw), None)
-    if form:
-        return MARK + form
     literal = "value" in raw and not isinstance(raw["value"], list) and not {"shape", "dtype"} & raw.keys()
-    return MARK + ("value" if literal else "tensor")
+    return form or ("value" if literal else "tensor")
 
 
-def by_kind(*, many: str = "", keys: str = "", other: str = "") -> Discriminator:
+def written_form(raw: object) -> str:
     """Tell forms apart by what is written: a list, a mapping, or anything else."""
-
-    def form(raw: object) -> str:
-        reported = many if isinstance(raw, list) else keys if isinstance(raw, dict) else ""
-        return MARK + (reported or other)
-
-    return Discriminator(form)
+    return "list" if isinstance(raw, list) else "mapping" if isinstance(raw, dict) else "other"
 
 
 def surrogate_form(raw: object) -> str:
     """Tell a path, a call, and a mere reason."""
     if not isinstance(raw, dict):
-        return MARK + "path"
+        return "path"
     reason = any(nearest(str(key), ("call", "inputs", "reason")) == "reason" for key in raw)
-    return MARK + ("reason" if reason and "call" not in raw else "surrogate")
+    return "reason" if reason and "call" not in raw else "surrogate"
 
 
 def function_form(raw: object) -> str:
     """Tell a function whose arguments a hook builds."""
-    return MARK + ("hooked" if isinstance(raw, dict) and "arguments" in raw else "function")
+    return "hooked" if isinstance(raw, dict) and "arguments" in raw else "function"
+
+
+class Forms:
+    """A value that has several forms; it is validated as the one that it looks like."""
+
+    def __init__(self, form: Callable[[object], str], **forms: Any) -> None:  # noqa: ANN401 - types
+        """`forms` are types by the names that `form` gives; any other one is validated as `other`."""
+        self.form, self.forms = form, forms
+        self.adapter = cache(lambda name: TypeAdapter(forms[name]))
+
+    def validated(self, raw: object) -> Any:  # noqa: ANN401 - what the form gives
+        """Return what the form of a value makes of it. Raises `pydantic.ValidationError`."""
+        form = self.form(raw)
+        return self.adapter(form if form in self.forms else "other").validate_python(raw)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
+        """Return what pydantic validates with, and what editors are sent: each of the forms."""
+        return core_schema.json_or_python_schema(
+            core_schema.union_schema([handler.generate_schema(one) for one in self.forms.values()]),
+            core_schema.no_info_plain_validator_function(self.validated),
+        )
 
 
 class Entry(BaseModel):
@@ -112,10 +131,10 @@ class TensorEntry(Entry):
     value: Annotated[f.Values, Given] = Field(
         default=None, description="Nested lists of literals; with a dtype."
     )
-    placement: fr.Placement = Field(
+    placement: ff.Placement = Field(
         default="", description="Across ranks: local (its default), replicate, shard(d), partial."
     )
-    gradient: fr.Gradient = Field(
+    gradient: ff.Gradient = Field(
         default="",
         description="Of a replicated input, what each rank returns: partial, partial(avg), shard(d).",
     )
@@ -148,7 +167,7 @@ class SizeEntry(Entry):
 class GroupEntry(Entry):
     """`{process_group: world}`: the group of the ranks."""
 
-    group: fr.Group = Field(alias="process_group", description="world: the group of all ranks.")
+    group: ff.Group = Field(alias="process_group", description="world: the group of all ranks.")
 
 
 class ObjectEntry(Entry):
@@ -163,10 +182,8 @@ class ObjectEntry(Entry):
     )
 
 
-ItemEntry = Annotated[
-    Annotated[list[f.Dimension], Tag(MARK + "shape")] | Annotated[TensorEntry, Tag(MARK + "item")],
-    by_kind(many="shape", other="item"),
-]
+ITEM = Forms(written_form, list=list[f.Dimension], other=TensorEntry)
+ItemEntry = Annotated[Any, ITEM]
 
 
 class OfEntry(Entry):
@@ -177,9 +194,7 @@ class OfEntry(Entry):
 
 
 ListItems = Annotated[
-    Annotated[list[ItemEntry], Field(min_length=1), Tag(MARK + "items")]
-    | Annotated[OfEntry, Tag(MARK + "of")],
-    by_kind(keys="of", other="items"),
+    Any, Forms(written_form, other=Annotated[list[ItemEntry], Field(min_length=1)], mapping=OfEntry)
 ]
 
 
@@ -206,20 +221,24 @@ class AnnotationEntry(Entry):
     constant_at: f.Constants = Field(default_factory=dict, description="Slices never perturbed.")
 
 
-InputEntry = Annotated[
-    Annotated[list[f.Dimension], Tag(MARK + "shape")]
-    | Annotated[TensorEntry, Tag(MARK + "tensor")]
-    | Annotated[ValueEntry, Tag(MARK + "value")]
-    | Annotated[ChoicesEntry, Tag(MARK + "choices")]
-    | Annotated[ListEntry, Tag(MARK + "list")]
-    | Annotated[ConcatEntry, Tag(MARK + "concat")]
-    | Annotated[ObjectEntry, Tag(MARK + "object")]
-    | Annotated[TupleEntry, Tag(MARK + "tuple")]
-    | Annotated[SizeEntry, Tag(MARK + "size")]
-    | Annotated[GroupEntry, Tag(MARK + "process_group")]
-    | Annotated[f.LiteralValue, Tag(MARK + "literal")],
-    Discriminator(input_form),
-]
+INPUT = Forms(
+    input_form,
+    shape=list[f.Dimension],
+    tensor=TensorEntry,
+    value=ValueEntry,
+    choices=ChoicesEntry,
+    list=ListEntry,
+    concat=ConcatEntry,
+    object=ObjectEntry,
+    tuple=TupleEntry,
+    size=SizeEntry,
+    process_group=GroupEntry,
+    literal=f.LiteralValue,
+)
+InputEntry = Annotated[Any, INPUT]
+
+
+ANNOTATION = Forms(lambda _: "other", other=AnnotationEntry)
 
 
 class CallEntry(Entry):
@@ -259,30 +278,29 @@ class ToleranceEntry(Entry):
     atol: Annotated[ff.Tolerance | None, Given] = Field(default=None, description="Absolute.")
 
 
-ReferenceEntry = Annotated[
-    Annotated[ff.Reference, Tag(MARK + "path")] | Annotated[CallEntry, Tag(MARK + "call")],
-    by_kind(keys="call", other="path"),
-]
+ReferenceEntry = Annotated[Any, Forms(written_form, other=ff.Reference, mapping=CallEntry)]
 SurrogateEntry = Annotated[
-    Annotated[ff.Reference, Tag(MARK + "path")]
-    | Annotated[SurrogateCall, Tag(MARK + "surrogate")]
-    | Annotated[SurrogateReason, Tag(MARK + "reason")],
-    Discriminator(surrogate_form),
+    Any, Forms(surrogate_form, path=ff.Reference, surrogate=SurrogateCall, reason=SurrogateReason)
 ]
 CasesEntry = Annotated[
-    Annotated[ff.Product, Tag(MARK + "word")]
-    | Annotated[list[dict[str, f.LiteralValue]], Field(min_length=1), Tag(MARK + "rows")],
-    by_kind(many="rows", other="word"),
+    Any,
+    Forms(
+        written_form,
+        other=ff.Product,
+        list=Annotated[list[dict[str, f.LiteralValue]], Field(min_length=1)],
+    ),
 ]
 XfailEntries = Annotated[
-    Annotated[XfailEntry, Tag(MARK + "xfail")]
-    | Annotated[list[XfailEntry], Field(min_length=1), Tag(MARK + "xfails")],
-    by_kind(many="xfails", other="xfail"),
+    Any,
+    Forms(written_form, other=XfailEntry, list=Annotated[list[XfailEntry], Field(min_length=1)]),
 ]
 InitEntry = Annotated[
-    Annotated[dict[str, ff.InitValue], AfterValidator(ff.parameter_names), Tag(MARK + "named")]
-    | Annotated[list[ff.InitValue], Tag(MARK + "positional")],
-    by_kind(many="positional", other="named"),
+    Any,
+    Forms(
+        written_form,
+        other=Annotated[dict[str, ff.InitValue], AfterValidator(ff.parameter_names)],
+        list=list[ff.InitValue],
+    ),
 ]
 
 
@@ -295,7 +313,7 @@ class CommonEntry(Entry):
     where: ff.Where = Field(
         default_factory=list, description="Conditions on sizes, such as h >= k; other cases are dropped."
     )
-    cases: Annotated[CasesEntry | None, Given] = Field(
+    cases: Annotated[CasesEntry, Given] = Field(
         default=None,
         description="`product` instead of the pairwise cover, or a list of {size: value, option: value}.",
     )
@@ -303,7 +321,7 @@ class CommonEntry(Entry):
         default="",
         description="A composite that computes the same: dotted path, module:attribute, or a call.",
     )
-    surrogate: Annotated[SurrogateEntry | None, Given] = Field(
+    surrogate: Annotated[SurrogateEntry, Given] = Field(
         default=None,
         description="What the gradient is compared with where it is deliberately not the derivative.",
     )
@@ -323,21 +341,21 @@ class CommonEntry(Entry):
     target: ff.Attribute = Field(
         default="", description="An attribute of the module, or package.module:attribute."
     )
-    world_size: fr.WorldSizes = Field(
+    world_size: ff.WorldSizes = Field(
         default_factory=list, description="Numbers of ranks that it runs on; the first is the base."
     )
-    output_placement: fr.OutputPlacements = Field(
+    output_placement: ff.OutputPlacements = Field(
         default_factory=list, description="How each output is placed on the ranks; one word for all."
     )
     second_order: bool = Field(default=False, description="Across ranks: judge the second derivative, too.")
-    init: Annotated[InitEntry | None, Given] = Field(
+    init: Annotated[InitEntry, Given] = Field(
         default=None, description="Arguments that an nn.Module is built with; names of sizes are sizes."
     )
     skip: ff.Reason = Field(default="", description="Why it is not verified.")
     ignore: dict[str, ff.Reason] = Field(
         default_factory=dict, description="{code or prefix: reason}: checks that are not run."
     )
-    xfail: Annotated[XfailEntries | None, Given] = Field(
+    xfail: Annotated[XfailEntries, Given] = Field(
         default=None, description="Failures that are expected; strict."
     )
     notes: ff.Words = Field(default="", description="For readers; nothing is done with it.")
@@ -372,10 +390,7 @@ class Defaults(Entry):
     atol: ff.Tolerance = Field(default=0.0, description="Absolute tolerance.")
 
 
-AnyFunction = Annotated[
-    Annotated[FunctionEntry, Tag(MARK + "function")] | Annotated[HookedEntry, Tag(MARK + "hooked")],
-    Discriminator(function_form),
-]
+FUNCTION = Forms(function_form, function=FunctionEntry, hooked=HookedEntry)
 
 
 class FileEntry(Entry):
@@ -384,7 +399,7 @@ class FileEntry(Entry):
     gradverify: ff.Version = Field(default=1, description="The version of the format.")
     module: str = Field(default="", description="A path relative to this file, or a dotted name.")
     defaults: Defaults = Field(default_factory=Defaults, description="For every function of the file.")
-    functions: dict[str, AnyFunction] = Field(
+    functions: dict[str, Annotated[Any, FUNCTION]] = Field(
         description=(
             "By the name of the Function or callable; `Name@variant` for another spec of the same. Without "
             "`module`: `path.py::Name` or `package.module::Name`."
