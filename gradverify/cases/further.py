@@ -42,7 +42,6 @@ from gradverify.cases.sweep import (
     with_each_option,
 )
 from gradverify.model import (
-    Beyond,
     Case,
     Effort,
     Input,
@@ -122,35 +121,16 @@ class Asked:
     """Bytes that a case may take; 0 for any number."""
 
 
-@dataclass(frozen=True)
-class Made:
-    """The cases of a target, as `TargetPlan` has them."""
-
-    cases: tuple[Case, ...]
-    infeasible: int
-    declared: tuple[Case, ...] = ()
-    spares: tuple[Case, ...] = ()
-    open_sized: tuple[Case, ...] = ()
-    degenerate: tuple[Case, ...] = ()
-    beyond: tuple[Beyond, ...] = ()
-    not_beyond: tuple[str, ...] = ()
-
-
-def with_cases(plan: TargetPlan, asked: Asked) -> TargetPlan:
-    """The plan with its cases."""
-    return replace(plan, asked=asked, **vars(made(asked)))
-
-
 def without_cases(plan: TargetPlan) -> TargetPlan:
     """The plan as it crosses the border: where its cases follow from a sweep, without them."""
     if plan.asked is None:
         return plan
-    none = Made((), plan.infeasible)
-    return replace(plan, **vars(none))
+    listed = replace(plan, cases=(), declared=(), spares=(), open_sized=())
+    return replace(listed, degenerate=(), beyond=(), not_beyond=())
 
 
-def made(asked: Asked) -> Made:
-    """Make the cases of a target. The sweep has a base case."""
+def with_cases(plan: TargetPlan, asked: Asked) -> TargetPlan:
+    """The plan with all the cases of a sweep that has a base case."""
     sweep, whole = asked.sweep, build_cases(asked.sweep)
     listed, quick = whole, asked.effort is Effort.QUICK
     if asked.effort is Effort.THOROUGH and sweep.rows == PAIRWISE:
@@ -160,8 +140,10 @@ def made(asked: Asked) -> Made:
     open_sized = [] if asked.inferred else [case for base in bases for case in _open_sized(sweep, base)]
     together = () if quick else combined(sweep, cases, inferred=asked.inferred)
     at_ends = bases if asked.inferred or asked.effort is Effort.THOROUGH else ()
-    past, untried = past_constants(sweep, whole.cases, () if quick or asked.selected else asked.constants)
-    found = Made(
+    past, untried = past_constants(sweep, whole.cases, None if quick or asked.selected else asked.constants)
+    plan = replace(
+        plan,
+        asked=asked,
         cases=with_values_beside(_ready(asked, cases), asked.thresholds),
         infeasible=listed.infeasible,
         declared=_ready(asked, whole.cases) if quick else (),
@@ -171,49 +153,48 @@ def made(asked: Asked) -> Made:
         beyond=tuple(replace(one, case=_ready(asked, [one.case])[0]) for one in past),
         not_beyond=untried,
     )
-    return _fitting(
-        _selected(found if asked.on_cpu else _off_cpu(found, asked.inferred), asked), asked.memory
-    )
+    plan = plan if asked.on_cpu else _off_cpu(plan, asked.inferred)
+    return _fitting(_selected(plan, asked), asked.memory)
 
 
 def _ready(asked: Asked, cases: Sequence[Case]) -> tuple[Case, ...]:
     return tuple(in_call_order(case, asked.seed, asked.name, asked.order) for case in cases)
 
 
-def _off_cpu(found: Made, inferred: bool) -> Made:  # noqa: FBT001 - how its inputs came about
+def _off_cpu(plan: TargetPlan, inferred: bool) -> TargetPlan:  # noqa: FBT001 - how its inputs came about
     """Without the sizes that nobody listed: a kernel that leaves its tensors there may lose the device."""
     if inferred:
-        return replace(found, spares=(), degenerate=())
-    untried = (f"{b.constant}: {LISTED}" for b in found.beyond if b.declared and b.is_reported)
+        return replace(plan, spares=(), degenerate=())
+    untried = (f"{b.constant}: {LISTED}" for b in plan.beyond if b.declared and b.is_reported)
     return replace(
-        found,
+        plan,
         open_sized=(),
         degenerate=(),
-        beyond=tuple(b for b in found.beyond if not b.declared),
-        not_beyond=tuple(dict.fromkeys((*found.not_beyond, *untried))),
+        beyond=tuple(b for b in plan.beyond if not b.declared),
+        not_beyond=tuple(dict.fromkeys((*plan.not_beyond, *untried))),
     )
 
 
-def _selected(found: Made, asked: Asked) -> Made:
+def _selected(plan: TargetPlan, asked: Asked) -> TargetPlan:
     """What a filter selects; for sizes that are not listed, the base case goes before them."""
 
     def kept(cases: tuple[Case, ...]) -> tuple[Case, ...]:
         return tuple(case for case in cases if matches(case.id, asked.selected))
 
     if asked.case:
-        cases = tuple(case for case in found.cases if case.id == asked.case)
+        cases = tuple(case for case in plan.cases if case.id == asked.case)
         # Sizes beyond those of the cases go with the base case alone.
-        alone = found if cases == found.cases[:1] else replace(found, open_sized=(), degenerate=())
+        alone = plan if cases == plan.cases[:1] else replace(plan, open_sized=(), degenerate=())
         return replace(alone, cases=cases)
     if not asked.selected:
-        return found
-    found, listed = replace(found, declared=found.cases), kept(found.cases)
+        return plan
+    plan, listed = replace(plan, declared=plan.cases), kept(plan.cases)
     if asked.inferred:
-        return replace(found, cases=listed)
+        return replace(plan, cases=listed)
     if listed:
-        return replace(found, cases=listed, open_sized=(), degenerate=())
+        return replace(plan, cases=listed, open_sized=(), degenerate=())
     return replace(
-        found, cases=found.cases[:1], open_sized=kept(found.open_sized), degenerate=kept(found.degenerate)
+        plan, cases=plan.cases[:1], open_sized=kept(plan.open_sized), degenerate=kept(plan.degenerate)
     )
 
 
@@ -228,19 +209,19 @@ def bytes_of(case: Case) -> int:
     return sum(tensor_bytes(t) for one in case.inputs for t in tensors_of(one))
 
 
-def _fitting(found: Made, memory: int) -> Made:
+def _fitting(plan: TargetPlan, memory: int) -> TargetPlan:
     """Without the cases whose tensors cannot fit into so many bytes."""
 
     def fits(case: Case) -> bool:
         return not memory or COPIES * bytes_of(case) <= memory
 
     return replace(
-        found,
-        cases=tuple(filter(fits, found.cases)),
-        spares=tuple(filter(fits, found.spares)),
-        open_sized=tuple(filter(fits, found.open_sized)),
-        degenerate=tuple(filter(fits, found.degenerate)),
-        beyond=tuple(one for one in found.beyond if fits(one.case)),
+        plan,
+        cases=tuple(filter(fits, plan.cases)),
+        spares=tuple(filter(fits, plan.spares)),
+        open_sized=tuple(filter(fits, plan.open_sized)),
+        degenerate=tuple(filter(fits, plan.degenerate)),
+        beyond=tuple(one for one in plan.beyond if fits(one.case)),
     )
 
 
