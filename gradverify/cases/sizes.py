@@ -53,7 +53,7 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., int]] = {
 }
 
 
-class ExpressionError(Exception):
+class ExpressionError(ValueError):
     """The text is not a size expression; the message says why."""
 
 

@@ -9,7 +9,6 @@ from pydantic_core import ErrorDetails
 
 from gradverify.cases.messages import Path, described, did_you_mean, dotted, nearest, shown
 from gradverify.spec import schema
-from gradverify.spec.fields import OWN_MESSAGE
 from gradverify.spec.schema import INPUT_FORMS
 from gradverify.spec.source import MOST_REPORTED, At, Complaint
 
@@ -145,8 +144,8 @@ def _expected(error: ErrorDetails, path: Path, level: str) -> str:
 
 def _sentence(error: ErrorDetails, path: Path, level: str, own: Path) -> str:
     """Return the sentence for a wrong value; `own` is its path inside the entry."""
-    if error["type"] == OWN_MESSAGE:
-        message = error["msg"]
+    if error["type"] == "value_error":
+        message = str(error["ctx"]["error"])
         return f"{_subject(path)} {message}" if message.startswith("must ") else message
     expected = _expected(error, own, level)
     return f"{_subject(path)} must be {expected}, not {_found(error, expected)}"

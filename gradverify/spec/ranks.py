@@ -17,7 +17,7 @@ from gradverify.cases.inputs import (
 from gradverify.cases.messages import Path
 from gradverify.cases.sizes import RANK
 from gradverify.model import WORLD, Ranks
-from gradverify.spec.fields_function import SHARD
+from gradverify.spec.fields import SHARD
 from gradverify.spec.inputs import given_keys
 from gradverify.spec.source import At, Complaint
 

@@ -28,7 +28,6 @@ from pydantic_core import CoreSchema, core_schema
 
 from gradverify.cases.messages import nearest
 from gradverify.spec import fields as f
-from gradverify.spec import fields_function as ff
 
 INPUT_FORMS = ("choices", "list", "concat", "object", "tuple", "size", "process_group")
 """Keys that decide what the entry of an input is; without one it is a tensor, or a literal."""
@@ -121,7 +120,7 @@ class TensorEntry(Entry):
         description="{dimension: [indices]} of slices never perturbed; their gradient must be zero.",
     )
     mutated: bool = Field(default=False, description="A buffer that forward writes into.")
-    make: ff.Hook = Field(
+    make: f.Hook = Field(
         default="", description="module:attribute, f(generator, device, dtype, shape) -> tensor."
     )
     optional: bool = Field(default=False, description="Given in some cases, None in others.")
@@ -131,10 +130,10 @@ class TensorEntry(Entry):
     value: Annotated[f.Values, Given] = Field(
         default=None, description="Nested lists of literals; with a dtype."
     )
-    placement: ff.Placement = Field(
+    placement: f.Placement = Field(
         default="", description="Across ranks: local (its default), replicate, shard(d), partial."
     )
-    gradient: ff.Gradient = Field(
+    gradient: f.Gradient = Field(
         default="",
         description="Of a replicated input, what each rank returns: partial, partial(avg), shard(d).",
     )
@@ -167,14 +166,14 @@ class SizeEntry(Entry):
 class GroupEntry(Entry):
     """`{process_group: world}`: the group of the ranks."""
 
-    group: ff.Group = Field(alias="process_group", description="world: the group of all ranks.")
+    group: f.Group = Field(alias="process_group", description="world: the group of all ranks.")
 
 
 class ObjectEntry(Entry):
     """`{object: torch.nn.Linear, init: [2, 2]}`: a live object, called with `init` first if there is one."""
 
-    path: ff.Reference = Field(alias="object", description="Dotted path or module:attribute.")
-    init: Annotated[list[ff.InitScalar] | None, Given] = Field(
+    path: f.Reference = Field(alias="object", description="Dotted path or module:attribute.")
+    init: Annotated[list[f.InitScalar] | None, Given] = Field(
         default=None, description="Arguments to call it with; names of sizes are sizes."
     )
     parameters: Annotated[str, Given] = Field(
@@ -244,49 +243,49 @@ ANNOTATION = Forms(lambda _: "other", other=AnnotationEntry)
 class CallEntry(Entry):
     """`{call: f, arguments: [x, w]}`: a reference that takes its arguments in another order."""
 
-    call: ff.Reference = Field(description="Dotted path or module:attribute.")
-    arguments: ff.Arguments = Field(default_factory=list, description="Names of inputs, in order.")
+    call: f.Reference = Field(description="Dotted path or module:attribute.")
+    arguments: f.Arguments = Field(default_factory=list, description="Names of inputs, in order.")
 
 
 class SurrogateCall(Entry):
     """`{call: f, inputs: [x]}`: a surrogate gradient for some of the inputs."""
 
-    call: ff.Reference = Field(description="Dotted path or module:attribute.")
-    inputs: ff.Names = Field(default_factory=list, description="Inputs whose gradient it replaces.")
+    call: f.Reference = Field(description="Dotted path or module:attribute.")
+    inputs: f.Names = Field(default_factory=list, description="Inputs whose gradient it replaces.")
 
 
 class SurrogateReason(Entry):
     """`{reason: …}`: deliberately not the derivative, and no composite to compare with."""
 
-    reason: ff.Reason = Field(description="Why; the report repeats it.")
+    reason: f.Reason = Field(description="Why; the report repeats it.")
 
 
 class XfailEntry(Entry):
     """A failure that is expected: each of its codes must occur at least once."""
 
-    codes: ff.Names = Field(description="Full codes, such as GV201.")
-    reason: ff.Reason = Field(description="Why; the report repeats it.")
-    until: ff.Day = Field(default="", description="The first day on which it no longer holds: 2027-01-31.")
-    input: ff.Words = Field(default="", description="Limits it to findings on one input.")
-    cases: ff.Names = Field(default_factory=list, description="Limits it to cases: ids, or parts of ids.")
+    codes: f.Names = Field(description="Full codes, such as GV201.")
+    reason: f.Reason = Field(description="Why; the report repeats it.")
+    until: f.Day = Field(default="", description="The first day on which it no longer holds: 2027-01-31.")
+    input: f.Words = Field(default="", description="Limits it to findings on one input.")
+    cases: f.Names = Field(default_factory=list, description="Limits it to cases: ids, or parts of ids.")
 
 
 class ToleranceEntry(Entry):
     """Tolerances of one function; the command line wins over them."""
 
-    rtol: Annotated[ff.Tolerance | None, Given] = Field(default=None, description="Relative.")
-    atol: Annotated[ff.Tolerance | None, Given] = Field(default=None, description="Absolute.")
+    rtol: Annotated[f.Tolerance | None, Given] = Field(default=None, description="Relative.")
+    atol: Annotated[f.Tolerance | None, Given] = Field(default=None, description="Absolute.")
 
 
-ReferenceEntry = Annotated[Any, Forms(written_form, other=ff.Reference, mapping=CallEntry)]
+ReferenceEntry = Annotated[Any, Forms(written_form, other=f.Reference, mapping=CallEntry)]
 SurrogateEntry = Annotated[
-    Any, Forms(surrogate_form, path=ff.Reference, surrogate=SurrogateCall, reason=SurrogateReason)
+    Any, Forms(surrogate_form, path=f.Reference, surrogate=SurrogateCall, reason=SurrogateReason)
 ]
 CasesEntry = Annotated[
     Any,
     Forms(
         written_form,
-        other=ff.Product,
+        other=f.Product,
         list=Annotated[list[dict[str, f.LiteralValue]], Field(min_length=1)],
     ),
 ]
@@ -298,8 +297,8 @@ InitEntry = Annotated[
     Any,
     Forms(
         written_form,
-        other=Annotated[dict[str, ff.InitValue], AfterValidator(ff.parameter_names)],
-        list=list[ff.InitValue],
+        other=Annotated[dict[str, f.InitValue], AfterValidator(f.parameter_names)],
+        list=list[f.InitValue],
     ),
 ]
 
@@ -310,7 +309,7 @@ class CommonEntry(Entry):
     sizes: dict[str, f.Sizes] = Field(
         default_factory=dict, description="Symbolic dimensions; lists are swept, pairwise."
     )
-    where: ff.Where = Field(
+    where: f.Where = Field(
         default_factory=list, description="Conditions on sizes, such as h >= k; other cases are dropped."
     )
     cases: Annotated[CasesEntry, Given] = Field(
@@ -325,40 +324,40 @@ class CommonEntry(Entry):
         default=None,
         description="What the gradient is compared with where it is deliberately not the derivative.",
     )
-    tolerance: Annotated[ToleranceEntry, BeforeValidator(ff.some_tolerance)] = Field(
+    tolerance: Annotated[ToleranceEntry, BeforeValidator(f.some_tolerance)] = Field(
         default_factory=ToleranceEntry, description="rtol and atol."
     )
-    outputs: ff.Outputs = Field(default_factory=list, description="Positions of outputs to differentiate.")
-    default_dtype: ff.DefaultDtype = Field(default="", description="torch's default dtype while it runs.")
-    devices: ff.Devices = Field(default_factory=list, description="Devices it is limited to.")
-    dtypes: ff.Dtypes = Field(
+    outputs: f.Outputs = Field(default_factory=list, description="Positions of outputs to differentiate.")
+    default_dtype: f.DefaultDtype = Field(default="", description="torch's default dtype while it runs.")
+    devices: f.Devices = Field(default_factory=list, description="Devices it is limited to.")
+    dtypes: f.Dtypes = Field(
         default_factory=list,
         description="Native dtypes it is judged in beside float64; float32 where nothing is listed.",
     )
-    internals: ff.Internals = Field(
+    internals: f.Internals = Field(
         default="", description="float32: nothing inside is rounded to a shorter dtype."
     )
-    target: ff.Attribute = Field(
+    target: f.Attribute = Field(
         default="", description="An attribute of the module, or package.module:attribute."
     )
-    world_size: ff.WorldSizes = Field(
+    world_size: f.WorldSizes = Field(
         default_factory=list, description="Numbers of ranks that it runs on; the first is the base."
     )
-    output_placement: ff.OutputPlacements = Field(
+    output_placement: f.OutputPlacements = Field(
         default_factory=list, description="How each output is placed on the ranks; one word for all."
     )
     second_order: bool = Field(default=False, description="Across ranks: judge the second derivative, too.")
     init: Annotated[InitEntry, Given] = Field(
         default=None, description="Arguments that an nn.Module is built with; names of sizes are sizes."
     )
-    skip: ff.Reason = Field(default="", description="Why it is not verified.")
-    ignore: dict[str, ff.Reason] = Field(
+    skip: f.Reason = Field(default="", description="Why it is not verified.")
+    ignore: dict[str, f.Reason] = Field(
         default_factory=dict, description="{code or prefix: reason}: checks that are not run."
     )
     xfail: Annotated[XfailEntries, Given] = Field(
         default=None, description="Failures that are expected; strict."
     )
-    notes: ff.Words = Field(default="", description="For readers; nothing is done with it.")
+    notes: f.Words = Field(default="", description="For readers; nothing is done with it.")
 
 
 class FunctionEntry(CommonEntry):
@@ -372,7 +371,7 @@ class FunctionEntry(CommonEntry):
 class HookedEntry(CommonEntry):
     """One key of `functions:` whose arguments a hook builds."""
 
-    arguments: ff.Hook = Field(
+    arguments: f.Hook = Field(
         description="module:attribute, f(generator, device, dtype, **sizes) -> args or (args, kwargs)."
     )
     inputs: dict[str, AnnotationEntry] = Field(
@@ -384,10 +383,10 @@ class Defaults(Entry):
     """`defaults:` of a file; the command line wins over them."""
 
     seed: int = Field(default=0, description="What the points of every case are drawn from.")
-    dtype: ff.Float64 = Field(default="float64", description="The dtype of the verification.")
-    dtypes: ff.Dtypes = Field(default_factory=list, description="Native dtypes beside float64.")
-    rtol: ff.Tolerance = Field(default=1e-7, description="Relative tolerance.")
-    atol: ff.Tolerance = Field(default=0.0, description="Absolute tolerance.")
+    dtype: f.Float64 = Field(default="float64", description="The dtype of the verification.")
+    dtypes: f.Dtypes = Field(default_factory=list, description="Native dtypes beside float64.")
+    rtol: f.Tolerance = Field(default=1e-7, description="Relative tolerance.")
+    atol: f.Tolerance = Field(default=0.0, description="Absolute tolerance.")
 
 
 FUNCTION = Forms(function_form, function=FunctionEntry, hooked=HookedEntry)
@@ -396,7 +395,7 @@ FUNCTION = Forms(function_form, function=FunctionEntry, hooked=HookedEntry)
 class FileEntry(Entry):
     """A spec of gradverify: how hand-written backwards are to be called, and what is known of them."""
 
-    gradverify: ff.Version = Field(default=1, description="The version of the format.")
+    gradverify: f.Version = Field(default=1, description="The version of the format.")
     module: str = Field(default="", description="A path relative to this file, or a dotted name.")
     defaults: Defaults = Field(default_factory=Defaults, description="For every function of the file.")
     functions: dict[str, Annotated[Any, FUNCTION]] = Field(
