@@ -29,30 +29,33 @@ def _keys(model: type[BaseModel]) -> frozenset[str]:
     return frozenset(field.alias or key for key, field in model.model_fields.items())
 
 
-_TENSOR = _keys(schema.TensorEntry)
-_KNOWN = {
-    "file": _keys(schema.FileEntry),
-    "defaults": _keys(schema.Defaults),
-    "tolerance": _keys(schema.ToleranceEntry),
-    **dict.fromkeys(("function", "hooked"), _keys(schema.FunctionEntry) | _keys(schema.HookedEntry)),
-    "tensor": _TENSOR,
-    "item": _TENSOR,
-    "value": _keys(schema.ValueEntry),
-    "choices": _keys(schema.ChoicesEntry),
-    "list": _keys(schema.ListEntry),
-    "of": _keys(schema.OfEntry),
-    "concat": _keys(schema.ConcatEntry),
-    "object": _keys(schema.ObjectEntry),
-    "tuple": _keys(schema.TupleEntry),
-    "size": _keys(schema.SizeEntry),
-    "process_group": _keys(schema.GroupEntry),
-    "annotation": _keys(schema.AnnotationEntry),
-    "reference": _keys(schema.CallEntry),
-    "surrogate": _keys(schema.SurrogateCall),
-    "reason": _keys(schema.SurrogateReason),
-    "xfail": _keys(schema.XfailEntry),
+_MODELS: dict[str, type[BaseModel]] = {
+    "file": schema.FileEntry,
+    "defaults": schema.Defaults,
+    "tolerance": schema.ToleranceEntry,
+    "function": schema.FunctionEntry,
+    "hooked": schema.HookedEntry,
+    "tensor": schema.TensorEntry,
+    "item": schema.TensorEntry,
+    "value": schema.ValueEntry,
+    "choices": schema.ChoicesEntry,
+    "list": schema.ListEntry,
+    "of": schema.OfEntry,
+    "concat": schema.ConcatEntry,
+    "object": schema.ObjectEntry,
+    "tuple": schema.TupleEntry,
+    "size": schema.SizeEntry,
+    "process_group": schema.GroupEntry,
+    "annotation": schema.AnnotationEntry,
+    "reference": schema.CallEntry,
+    "surrogate": schema.SurrogateCall,
+    "reason": schema.SurrogateReason,
+    "xfail": schema.XfailEntry,
 }
+_KNOWN = {name: _keys(model) for name, model in _MODELS.items()}
 """The keys that each kind of mapping knows."""
+_KNOWN["function"] |= _KNOWN["hooked"]
+_TENSOR = _KNOWN["tensor"]
 _ELSEWHERE = {
     "of": "`of` belongs inside `list`: `list: {of: [b, n], count: [2, 1]}`",
     "count": "`count` belongs inside `list`: `list: {of: [b, n], count: [2, 1]}`",
