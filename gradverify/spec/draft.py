@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import yaml
 
 from gradverify.cases.inputs import GROUP, ChoicesSpec, InputSpec, ListSpec, TensorSpec, ValueSpec
+from gradverify.cases.messages import number
 from gradverify.cases.sizes import Expression, size
 from gradverify.cases.sweep import FunctionSpec
 from gradverify.errors import SpecError
@@ -228,7 +229,7 @@ def flow(value: object) -> str:
     if isinstance(value, str):
         return value if _is_plain(value) else json.dumps(value, ensure_ascii=False)
     if isinstance(value, float):
-        return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(repr(value), repr(value))
+        return number(value)
     return json.dumps(value)
 
 
