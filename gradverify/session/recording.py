@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gradverify.cases.further import with_cases
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Effort, InputSource, Outcome, Severity, Target, TargetReport, Verdict, with_parts
 from gradverify.module_files import find_module
@@ -31,7 +32,7 @@ from gradverify.session.run import Session, prepare
 from gradverify.session.selection import Selection
 from gradverify.session.verifying import verify_target
 from gradverify.source import siblings_of
-from gradverify.spec.draft import DraftedEntry, function_of, render_spec_of_modules
+from gradverify.spec.draft import DraftedEntry, entry_data, function_of, render_spec_of_modules
 from gradverify.spec.plan import plan_deduced
 
 REFUSED = frozenset({"GV001", "GV002"})
@@ -208,7 +209,8 @@ def _with_reference(name: str, written: Written, planned: Planned, request: Requ
     """The entry with a plain version that lies beside the Function, if its forward agrees at these inputs."""
     module = planned.module
     for candidate in _siblings(module.source, planned.target):
-        with_it = replace(written, data={**written.data, "reference": f"{module.path.stem}:{candidate}"})
+        spec = replace(written.spec, reference=f"{module.path.stem}:{candidate}")
+        with_it = replace(written, spec=spec)
         report = _verified(name, with_it, planned, request)
         if isinstance(report, str):
             continue
@@ -236,7 +238,7 @@ def _passes_as_recorded(
 def _verified(name: str, written: Written, planned: Planned, request: Request) -> TargetReport | str:
     """The verdict on typical values, or why the entry is not one that forward takes."""
     try:
-        function = function_of(name.partition("@")[0], dict(written.data), [rule.code for rule in RULES])
+        function = function_of(name.partition("@")[0], written.spec, [rule.code for rule in RULES])
     except SpecError as error:
         return error.problems[0].message
     plan = plan_deduced(
@@ -246,7 +248,9 @@ def _verified(name: str, written: Written, planned: Planned, request: Request) -
         atol=request.settings.atol,
         parameters=planned.target.parameters,
     )
-    plan = replace(plan, attribute=planned.target.attribute, source=InputSource.SPEC, spares=())
+    if plan.asked is not None:
+        plan = with_cases(plan, replace(plan.asked, spares=False))
+    plan = replace(plan, attribute=planned.target.attribute, source=InputSource.SPEC)
     quick = replace(request, settings=replace(request.settings, effort=Effort.QUICK), timeout=TRIAL_SECONDS)
     report = verify_target(
         replace(planned, plan=plan), quick, TargetProgress(Progress(), planned.target)
@@ -257,7 +261,7 @@ def _verified(name: str, written: Written, planned: Planned, request: Request) -
 
 
 def _entry(name: str, written: Written, *, active: bool = True) -> DraftedEntry:
-    return DraftedEntry(name, written.data, input_comments=written.remarks, active=active)
+    return DraftedEntry(name, entry_data(written.spec), input_comments=written.remarks, active=active)
 
 
 def _comments(function: Recorded, form: Form) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradverify.cases.selecting import matches
 from gradverify.errors import SpecError, UsageError, did_you_mean
 from gradverify.model import shown_path
 from gradverify.rules import RULES, matching, nearest_code
-from gradverify.spec.selecting import matches
 
 if TYPE_CHECKING:
     from gradverify.model import Case, Mistake, Target

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gradverify.cases.further import without_cases
 from gradverify.errors import UsageError
 from gradverify.events import NotSuggested, Suggest, Suggested, Verify
 from gradverify.model import (
@@ -86,7 +87,7 @@ def _asked(planned: Planned, request: Request) -> Suggestion:
         request.settings, seed=seed_of(request, planned.module.spec), rtol=plan.rtol, atol=plan.atol
     )
     try:
-        asked = Suggest(Verify(planned.target, plan, settings))
+        asked = Suggest(Verify(planned.target, without_cases(plan), settings))
         answers = planned.module.answers(asked, request)
     except WorkerBrokenError as error:
         return Suggestion(planned.target, NotSuggested("for a bug in gradverify"), bugs=(error.how,))

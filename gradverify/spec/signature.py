@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from gradverify.cases.messages import Path, did_you_mean, nearest, shown
 from gradverify.model import Parameter
 from gradverify.source import Signature, is_not_a_tensor
-from gradverify.spec.messages import Path, did_you_mean, nearest, shown
 from gradverify.spec.source import At, Complaint
 
 
