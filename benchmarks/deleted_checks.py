@@ -161,8 +161,8 @@ verifier.checks | None | swallowed.always_caught equal_entries.wrong_where_decla
 verifier | iter(()) | extra_cases._size_of_one extra_cases._unlisted_sizes
 model | False | case.holds_small_values
 model | 0 | case.draws_of_decades
-spec | () | left_out.combined beyond._given
-spec | given[0][:1] | other_sizes.with_each_option
+cases | () | further.combined past._given
+cases | given[0][:1] | sweep.with_each_option
 source | iter(()) | size_constants._cast
 verifier | [] | extra_cases._of_overlapping_calls
 verifier | False | run._is_as_meant

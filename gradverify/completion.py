@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 from gradverify.report.formats import Format
@@ -62,13 +61,9 @@ def targets(incomplete: str) -> list[str]:
 
 
 def _names_in(file: Path) -> list[str]:
-    """Top-level classes first, since a Function is one; then functions, which a spec may name."""
-    from gradverify.source import tree_of  # noqa: PLC0415 - only the shell asks for them
+    from gradverify.source import names_to_complete  # noqa: PLC0415 - only the shell asks for them
 
     try:
-        body = tree_of(file.read_bytes()).body
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return names_to_complete(file.read_bytes())
+    except OSError:
         return []
-    classes = [node.name for node in body if isinstance(node, ast.ClassDef) and node.bases]
-    functions = [node.name for node in body if isinstance(node, ast.FunctionDef)]
-    return classes + [name for name in functions if not name.startswith("_")]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gradverify.cases.further import with_cases
 from gradverify.config import load_config
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Report, Settings, Verdict, shown_path
@@ -67,12 +68,8 @@ class GradverifySpec(pytest.File):
         planned = next((p for p in session.planned if _is(p, module, name)), None)
         if planned is None:
             return report_of(replace(session, planned=[]), [])
-        if case and planned.plan is not None:
-            cases = tuple(one for one in planned.plan.cases if one.id == case)
-            plan = replace(planned.plan, cases=cases)
-            if cases != planned.plan.cases[:1]:
-                # Sizes beyond those of the cases go with the base case alone.
-                plan = replace(plan, open_sized=(), degenerate=())
+        if case and planned.plan is not None and planned.plan.asked is not None:
+            plan = with_cases(planned.plan, replace(planned.plan.asked, case=case))
             planned = replace(planned, plan=plan, case_filter=case)
         judged = verify_target(planned, session.request, TargetProgress(session.progress, planned.target))
         return report_of(replace(session, planned=[planned]), [judged])

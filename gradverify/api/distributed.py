@@ -38,7 +38,7 @@ from gradverify.model import (
     TensorInput,
 )
 from gradverify.session.aggregate import TargetState
-from gradverify.spec import fields_function
+from gradverify.spec import fields
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live
 from gradverify.verifier.collect.discover import describe_target
@@ -218,15 +218,15 @@ def one_for_each(given: Any, count: int, caller: str) -> list[dict[str, str]]:  
 
 def _placement(word: Any, caller: str) -> dict[str, str]:  # noqa: ANN401 - as the caller wrote it
     of_gradient = word["replicate"] if isinstance(word, Mapping) and list(word) == ["replicate"] else None
-    placed = _as_in_a_spec(fields_function.placement, word if of_gradient is None else "replicate", caller)
-    gradient = "" if of_gradient is None else _as_in_a_spec(fields_function.gradient, of_gradient, caller)
+    placed = _as_in_a_spec(fields.placement, word if of_gradient is None else "replicate", caller)
+    gradient = "" if of_gradient is None else _as_in_a_spec(fields.gradient, of_gradient, caller)
     return {"placement": placed, "gradient": gradient}
 
 
 def outputs_on_ranks(given: Any, second_order: bool, caller: str) -> Ranks:  # noqa: ANN401, FBT001 - the caller's
     """How outputs lie on the ranks, in the words of a spec. Raises `UsageError`, naming who was called."""
     words = [given] if isinstance(given, str | Mapping) else list(given)
-    return Ranks(tuple(_as_in_a_spec(fields_function.output, word, caller) for word in words), second_order)
+    return Ranks(tuple(_as_in_a_spec(fields.output, word, caller) for word in words), second_order)
 
 
 def _as_in_a_spec(check: Callable[[object], str], word: object, caller: str) -> str:

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from gradverify import deduced, model
+from gradverify.cases import further, inputs, sizes, sweep
 from gradverify.events import answers, requests
 from gradverify.events.answers import Event
 from gradverify.events.requests import Request
@@ -20,7 +21,7 @@ _CLASSES: dict[str, type[Any]] = {
     name: value
     for namespace in (
         {name: getattr(model, name) for name in model.NAMES},
-        vars(deduced),
+        *map(vars, (sizes, inputs, sweep, further, deduced)),
         vars(requests),
         vars(answers),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradverify.model import Finding, InputSource, Point, Settings, Target, TargetPlan
+from gradverify.model import Case, Finding, InputSource, Point, Settings, Target, TargetPlan
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,14 @@ class Retry:
     """See whether a finding shows itself at other inputs; answered by one `Retried`."""
 
     verified: Verify
-    """The request that it answered, with the case of those inputs alone."""
+    """The request that it answered."""
     finding: Finding
     point: Point
     draw: int
     with_cause: bool
     """Its cause must be found there, too."""
+    case: Case | None = None
+    """The case of those inputs, which may be no planned one; None where the plan has but that."""
 
 
 @dataclass(frozen=True)

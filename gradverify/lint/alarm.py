@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gradverify.source import Function
+from gradverify.source import Function, Place
 
 
 @dataclass(frozen=True)
 class Alarm:
     """One place that a rule complains about."""
 
-    node: ast.AST
+    place: Place
     message: str
     hint: str
 

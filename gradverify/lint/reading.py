@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from gradverify.lint.alarm import Alarm, Rule
 from gradverify.lint.rules import RULES
 from gradverify.model import LintFinding, Location, Mistake
 from gradverify.rules import rule
-from gradverify.source import Function, functions_of, tree_of
+from gradverify.source import Function, Place, functions_of, module_of
 
 _WORTH_PARSING = re.compile(rb"Function|backward")
 """What the source of every Function holds."""
@@ -51,18 +50,16 @@ def lint_file(path: Path, shown_path: str, rules: Mapping[str, Rule] = RULES) ->
 
 def lint_source(source: bytes, shown_path: str, rules: Mapping[str, Rule] = RULES) -> Linted:
     """Hold the Functions of a module's source against rules, given by their codes."""
+    error = module_of(source).error
     try:
-        tree = tree_of(source)
-        if not _WORTH_PARSING.search(source):
-            return Linted()
-        return _linted(tree, _lines(source), shown_path, rules)
-    except SyntaxError as error:
+        if error is None:
+            return _linted(source, shown_path, rules) if _WORTH_PARSING.search(source) else Linted()
+    except RecursionError as too_deep:
+        error = too_deep
+    if isinstance(error, SyntaxError):
         return Linted(error=Mistake.of_syntax(error, shown_path, "parsed"))
-    except (ValueError, RecursionError, MemoryError) as error:
-        why = str(error) or type(error).__name__
-        return Linted(
-            error=Mistake(f"is not readable as Python: {why}", Location(shown_path, 1), kind="import")
-        )
+    why = str(error) or type(error).__name__
+    return Linted(error=Mistake(f"is not readable as Python: {why}", Location(shown_path, 1), kind="import"))
 
 
 def _lines(source: bytes) -> list[str]:
@@ -70,8 +67,8 @@ def _lines(source: bytes) -> list[str]:
     return source.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
 
 
-def _linted(tree: ast.Module, lines: Sequence[str], shown_path: str, rules: Mapping[str, Rule]) -> Linted:
-    functions = functions_of(tree)
+def _linted(source: bytes, shown_path: str, rules: Mapping[str, Rule]) -> Linted:
+    functions, lines = functions_of(source), _lines(source)
     found: dict[tuple[Location, str], LintFinding] = {}
     # A method's own class before those that inherit it.
     for function, (code, check) in product(functions, rules.items()):
@@ -87,24 +84,25 @@ def _linted(tree: ast.Module, lines: Sequence[str], shown_path: str, rules: Mapp
 def _finding(
     function: Function, code: str, alarm: Alarm, lines: Sequence[str], shown_path: str
 ) -> LintFinding:
-    line, start, end = _place(alarm.node, lines)
+    line, start, end = _shown(alarm.place, lines)
     text = lines[line - 1] if line <= len(lines) else ""
     severity, place = rule(code).severity, Location(shown_path, line, start + 1)
     said = (alarm.message, alarm.hint, text.rstrip())
     return LintFinding(code, severity, place, function.name, *said, max(1, end - start))
 
 
-def _place(node: ast.AST, lines: Sequence[str]) -> tuple[int, int, int]:
+def _shown(place: Place, lines: Sequence[str]) -> tuple[int, int, int]:
     """Line, first and last column in characters; of a definition the name, of several lines the first."""
-    line, start = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
-    end = getattr(node, "end_col_offset", None) or start + 1
-    text = lines[line - 1] if line <= len(lines) else ""
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        start = text.find(node.name, _characters(text, start))
-        return line, max(start, 0), max(start, 0) + len(node.name)
-    start = _characters(text, start)
-    same_line = getattr(node, "end_lineno", line) == line
-    return line, start, _characters(text, end) if same_line else len(text.rstrip())
+    text = lines[place.line - 1] if place.line <= len(lines) else ""
+    start = _characters(text, place.start)
+    if place.name:
+        start = max(text.find(place.name, start), 0)
+        return place.line, start, start + len(place.name)
+    return (
+        place.line,
+        start,
+        _characters(text, place.end) if place.line == place.last_line else len(text.rstrip()),
+    )
 
 
 def _characters(text: str, offset: int) -> int:

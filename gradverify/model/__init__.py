@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 HOMES = {
     "case": (
-        "WORLD Annotation Case ConcatInput Input ListInput LiteralInput ObjectInput TensorInput tensors_of"
+        "WORLD Annotation Case ConcatInput Input ListInput LiteralInput ObjectInput Tensor TensorInput "
+        "tensors_of"
     ),
     "finding": (
         "ACROSS_CASES LIMITING OTHER_VALUES CasePoint Entries Entry Finding Frame JacobianMap RaisedError "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from gradverify.model.words import Effort, Nested, Point, Scalar
 
@@ -17,16 +18,20 @@ WORLD = "world"
 """What `world_size` of a spec is called among sizes."""
 
 
+Dimension = TypeVar("Dimension")
+"""What a dimension is: an integer, or an expression of sizes too."""
+
+
 @dataclass(frozen=True)
-class TensorInput:
-    """A tensor argument with every size bound to a number."""
+class Tensor(Generic[Dimension]):
+    """A tensor argument: what a spec says of it, and what its values are drawn from."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Dimension, ...]
     dtype: str = "float64"
     domain: str = "real"
     """`real`, `positive`, `negative`, `nonzero` or `unit`."""
-    range: tuple[float, float] | None = None
+    range: tuple[Dimension | float, Dimension | float] | None = None
     """Closed for floating dtypes, half-open for integer ones."""
     special: tuple[float, ...] = ()
     """Valid values worth planting at the `special` point; of integers also marks outside of the range."""
@@ -44,17 +49,25 @@ class TensorInput:
     """Equal values are valid, and planted at the `special` point."""
     distinct: bool = False
     """No two entries may be equal, nor near enough for a step to reorder them."""
-    constant_at: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    constant_at: tuple[tuple[int, tuple[Dimension, ...]], ...] = ()
     """(dimension, indices) pairs: slices that are never perturbed and whose gradient must be zero."""
     mutated: bool = False
     """Forward writes into it (a running buffer); it is not differentiated."""
     make: str = ""
     """`module:attribute` of a function (generator, device, dtype, shape) -> tensor that builds it."""
     placement: str = ""
-    """How it lies on the ranks of a world: `local`, `replicate`, `shard(0)`, `partial`; empty without ranks.
-    Of `local` and `partial` the first dimension of `shape` counts the ranks."""
+    """How it lies on the ranks of a world: `local`, `replicate`, `shard(0)`, `partial`; empty without any."""
     gradient: str = ""
     """How its gradient lies on them, where that is another way: `partial`, `partial(avg)`, `shard(0)`."""
+
+
+@dataclass(frozen=True)
+class TensorInput(Tensor[int]):
+    """A tensor argument with every size bound to a number.
+
+    Of `local` and `partial` ones the first dimension of `shape` counts the ranks.
+    """
+
     rank_shapes: tuple[tuple[int, ...], ...] = ()
     """The shape on each rank where they differ; `shape` is then that of all entries in a row."""
     beside: tuple[float, ...] = ()

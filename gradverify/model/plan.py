@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gradverify.model.case import Case
 from gradverify.model.words import Effort, Engine, InputSource, Nested
+
+if TYPE_CHECKING:
+    from gradverify.cases.further import Asked
 
 POWER_OF_TWO = "a power of 2"
 """The name of the constant 2 where sizes are rounded up to one: an odd size is past it."""
@@ -185,6 +189,8 @@ class TargetPlan:
     """Inferred inputs as a report shows them: `x [n, d], index int64 [k]`."""
     declared: tuple[Case, ...] = ()
     """All cases, where some of them were selected; empty where these are all."""
+    asked: Asked | None = None
+    """What the cases follow from, which alone crosses the border; None where they were given."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A form as an entry of a spec: plain data, and what is to be said about each input.
+"""A form as an entry of a spec, and what is to be said about each input.
 
 Recorded dimensions as symbolic sizes: equal in every call means one symbol; then which values to try.
 """
@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
 from math import prod
 from typing import Any
 
+from gradverify.cases.inputs import ChoicesSpec, InputSpec, ListSpec, TensorSpec, ValueSpec
+from gradverify.cases.sizes import Expression, Size
+from gradverify.cases.sweep import FunctionSpec, Sweep
+from gradverify.model import ObjectInput
 from gradverify.record.reading import COMPLEX, FLOATING, INTEGERS, Form, Note, Place
 
 NAMES = ("n", "d", "m", "k", "h", "w", "p", "q", "r", "s", "t", "u")
@@ -206,8 +210,8 @@ MOST_CHOICES = 4
 """Literals of one argument that become cases."""
 
 
-TO_FILL_IN = {"object": "module:attribute"}
-"""What stands for an argument that cannot be written."""
+TO_FILL_IN = "module:attribute"
+"""What stands for the path of an argument that cannot be written."""
 
 
 class UnwritableError(Exception):
@@ -216,9 +220,9 @@ class UnwritableError(Exception):
 
 @dataclass(frozen=True)
 class Written:
-    """An entry as data, with remarks by input."""
+    """An entry, with remarks by input."""
 
-    data: Mapping[str, object]
+    spec: FunctionSpec
     remarks: tuple[tuple[str, str], ...]
     gaps: tuple[tuple[str, str], ...] = ()
     """(input, reason) pairs: what no spec can say, with `TO_FILL_IN` in its place."""
@@ -227,20 +231,20 @@ class Written:
 def entry_of(found: Dimensions, sizing: Sizing) -> Written:
     """The entry of a form at some sizes."""
     writer = _Writer(found, sizing)
-    inputs: dict[str, object] = {}
+    inputs: list[InputSpec] = []
     gaps: list[tuple[str, str]] = []
     for index, name in enumerate(found.form.names):
         try:
-            inputs[name] = writer.argument((index,), name)
+            inputs.append(writer.argument((index,), name))
         except UnwritableError as reason:
-            inputs[name] = TO_FILL_IN
+            inputs.append(ObjectInput(name, TO_FILL_IN))
             gaps.append((name, str(reason)))
-    used = {s: list(v) if len(v) > 1 else v[0] for s, v in sizing.values.items() if s in writer.used}
-    data: dict[str, object] = {"sizes": used} if used else {}
+    used = tuple((s, tuple(v)) for s, v in sizing.values.items() if s in writer.used)
     said: dict[str, list[str]] = {}
     for name, remark in writer.remarks:
         said.setdefault(name, []).append(remark)
-    return Written({**data, "inputs": inputs}, tuple((n, "; ".join(r)) for n, r in said.items()), tuple(gaps))
+    spec = FunctionSpec(Sweep(tuple(inputs), used))
+    return Written(spec, tuple((n, "; ".join(r)) for n, r in said.items()), tuple(gaps))
 
 
 class _Writer:
@@ -251,30 +255,31 @@ class _Writer:
         self.used: set[str] = set()
         self.remarks: list[tuple[str, str]] = []
 
-    def argument(self, place: Place, name: str) -> object:
+    def argument(self, place: Place, name: str) -> InputSpec:
         notes = self.form.present(place)
         if not notes:
-            return None
+            return ValueSpec(name, None)
         absent = len(notes) < len(self.form.calls)
         kind = notes[0]["kind"]
         if kind == "tensor":
             return self._tensor(place, name, optional=absent)
         if kind == "literal":
-            return self._literal(place)
+            return self._literal(place, name)
         if absent:
             raise UnwritableError(f"is None in some calls, and {_said(notes[0])} in others")
-        return self._list(place, name) if kind == "list" else self._object(notes[0])
+        return self._list(place, name) if kind == "list" else self._object(notes[0], name)
 
-    def _object(self, note: Note) -> object:
+    def _object(self, note: Note, name: str) -> InputSpec:
         if not note["path"]:
             raise UnwritableError(f"is {note['type']}, which cannot be imported by a name")
-        return {"object": note["path"]}
+        return ObjectInput(name, note["path"])
 
-    def _list(self, place: Place, name: str) -> object:
+    def _list(self, place: Place, name: str) -> InputSpec:
         notes = self.form.present(place)
         items = notes[0]["items"]
         if all(item["kind"] == "tensor" for item in items) and items:
-            return {"list": [self._tensor((*place, i), f"{name}[{i}]") for i in range(len(items))]}
+            tensors = (self._tensor((*place, i), f"{name}[{i}]") for i in range(len(items)))
+            return ListSpec(name, tuple(tensors))
         if any(note["kind"] != "literal" for note in items) or notes[0].get("splatted"):
             raise UnwritableError("is a list of tensors and other values")
         if any("value" not in item for note in notes for item in note["items"]):
@@ -284,35 +289,33 @@ class _Writer:
         sized = [self._size_of(column) for column in columns]
         if len(set(seen)) > 1 and not all(sized):
             raise UnwritableError("is a tuple of other numbers in other calls")
-        return {"tuple": [size or column[0] for size, column in zip(sized, columns, strict=True)]}
+        return ValueSpec(name, tuple(size or column[0] for size, column in zip(sized, columns, strict=True)))
 
-    def _literal(self, place: Place) -> object:
+    def _literal(self, place: Place, name: str) -> InputSpec:
         notes = self.form.notes(place)
         values = [None if n is None else float(n["float"]) if "float" in n else n["value"] for n in notes]
         size = self._size_of(values)
-        if size:
-            return {"size": size}
+        if size is not None:
+            return ValueSpec(name, size)
         choices = list({(type(v), repr(v)): v for v in values}.values())
         if len(choices) > MOST_CHOICES:
-            name = self.form.names[place[0]]
-            self.remarks.append((name, f"{len(choices)} values were recorded, the first of them here"))
+            said = f"{len(choices)} values were recorded, the first of them here"
+            self.remarks.append((self.form.names[place[0]], said))
         if len(choices) > 1:
-            return {"choices": choices[:MOST_CHOICES]}
-        return {"value": choices[0]} if isinstance(choices[0], str) else choices[0]
+            return ChoicesSpec(name, tuple(choices[:MOST_CHOICES]))
+        return ValueSpec(name, choices[0])
 
-    def _size_of(self, values: Sequence[object]) -> str:
-        """The symbol that an integer always equals; empty where it is a number of its own."""
+    def _size_of(self, values: Sequence[object]) -> Expression | None:
+        """The symbol that an integer always equals; None where it is a number of its own."""
         if any(type(value) is not int for value in values):
-            return ""
+            return None
         certain = len(set(values)) > 1 or all(isinstance(v, int) and v > LARGEST_KEPT for v in values)
-        if not certain:
-            return ""
-        for symbol, vector in self.found.vectors.items():
+        for symbol, vector in self.found.vectors.items() if certain else ():
             if all(size == value for size, value in zip(vector, values, strict=True)):
                 return self._expression(symbol)
-        return ""
+        return None
 
-    def _tensor(self, place: Place, name: str, *, optional: bool = False) -> object:
+    def _tensor(self, place: Place, name: str, *, optional: bool = False) -> TensorSpec:
         notes = self.form.present(place)
         dtype = _dtype_of(notes[0])
         constant = dtype in (*FLOATING, *COMPLEX) and not any(note["requires_grad"] for note in notes)
@@ -320,66 +323,61 @@ class _Writer:
         values = self.form.constant(place)
         if values is not None:
             self.remarks.append((self.form.names[place[0]], remarks))
-            entry = {"value": _short(values), "dtype": "float64" if constant else dtype}
-            return entry | ({"requires_grad": False} if constant else {})
-        shape = [self._dimension(place, d) for d in range(len(notes[0]["shape"]))]
-        data: dict[str, object] = {"shape": shape}
-        if dtype in COMPLEX:
-            data["dtype"] = "complex128"
-        elif dtype not in FLOATING:
-            data["dtype"] = dtype
-        if notes[0]["layout"] != "strided":
-            data["layout"] = notes[0]["layout"]
+            own = "float64" if constant else dtype
+            wanted = False if constant else None
+            return TensorSpec(name, (), own, value=_short(values), requires_grad=wanted)
+        made = TensorSpec(
+            name,
+            tuple(self._dimension(place, d) for d in range(len(notes[0]["shape"]))),
+            "complex128" if dtype in COMPLEX else "float64" if dtype in FLOATING else dtype,
+            layout="" if notes[0]["layout"] == "strided" else notes[0]["layout"],
+            requires_grad=False if constant and self.form.is_differentiated else None,
+            optional=optional,
+        )
         if dtype in INTEGERS:
-            data |= self._integers(place, notes)
+            made = self._integers(place, notes, made)
         elif dtype != "bool":
-            data |= _range_of(notes)
-        if constant and self.form.is_differentiated:
-            data["requires_grad"] = False
-        if optional:
-            data["optional"] = True
+            made = replace(made, range=_range_of(notes))
         self.remarks.append((self.form.names[place[0]], remarks))
-        return shape if len(data) == 1 else data
+        return made
 
-    def _dimension(self, place: Place, dimension: int) -> object:
+    def _dimension(self, place: Place, dimension: int) -> Size:
         symbol = self.found.places[place, dimension]
         return int(symbol) if symbol.isdecimal() else self._expression(symbol)
 
-    def _expression(self, symbol: str) -> str:
+    def _expression(self, symbol: str) -> Expression:
         text = self.sizing.derived.get(symbol, symbol)
         self.used |= {word for word in text.split() if word.isidentifier()}
-        return text
+        return Expression(text)
 
-    def _integers(self, place: Place, notes: Sequence[Note]) -> dict[str, object]:
-        """The range of an integer tensor: below the size that it indexes, where one fits."""
+    def _integers(self, place: Place, notes: Sequence[Note], made: TensorSpec) -> TensorSpec:
+        """An integer tensor with its range: below the size that it indexes, where one fits."""
         bounds = [(n["low"], n["high"]) for n in notes if "low" in n]
         if not bounds:
             raise UnwritableError("is an integer tensor whose values were not seen")
         low, high = min(b[0] for b in bounds), max(b[1] for b in bounds)
         offsets = self._offsets(place, notes)
-        if offsets:
-            return {"structure": "offsets", "range": [0, offsets]}
+        if offsets is not None:
+            return replace(made, structure="offsets", range=(0, offsets))
         symbol = self._indexed(place) if high >= 0 else ""
         if not symbol:
-            return {"range": [low, high + 1]}
+            return replace(made, range=(low, high + 1))
         if low < 0:
             self.remarks.append((self.form.names[place[0]], f"{low} was recorded too"))
-        data: dict[str, object] = {"range": [0, self._expression(symbol)]}
         count = min(math.prod(n["shape"]) for n in notes)
-        if all(n.get("distinct") for n in notes) and count * (count - 1) > 8 * (high - low + 1):
-            data["distinct"] = True  # by chance some would be equal
-        return data
+        # By chance some would be equal.
+        distinct = all(n.get("distinct") for n in notes) and count * (count - 1) > 8 * (high - low + 1)
+        return replace(made, range=(0, self._expression(symbol)), distinct=distinct)
 
-    def _offsets(self, place: Place, notes: Sequence[Note]) -> str:
-        """The size that sorted values from 0 end with; empty where they do not."""
+    def _offsets(self, place: Place, notes: Sequence[Note]) -> Expression | None:
+        """The size that sorted values from 0 end with; None where they do not."""
         if not all(n.get("sorted") and n["low"] == 0 and n["high"] > 0 for n in notes):
-            return ""
+            return None
         lasts = [None if n is None else n["high"] for n in self.form.notes(place)]
-        fits = (
-            s for s, vec in self.found.vectors.items() if all(a == b for a, b in zip(vec, lasts, strict=True))
-        )
-        symbol = next(fits, "")
-        return self._expression(symbol) if symbol else ""
+        for symbol, vector in self.found.vectors.items():
+            if all(a == b for a, b in zip(vector, lasts, strict=True)):
+                return self._expression(symbol)
+        return None
 
     def _indexed(self, place: Place) -> str:
         """The symbol just above the largest value: of another tensor, and nearest in most calls."""
@@ -407,13 +405,13 @@ def _dtype_of(note: Note) -> str:
 
 
 def _short(values: Any) -> Any:  # noqa: ANN401 - nested lists
-    """Floats as short as float32 tells them apart; integers as they are."""
+    """Floats as short as float32 tells them apart; integers as they are; nested tuples."""
     if isinstance(values, list):
-        return [_short(value) for value in values]
+        return tuple(_short(value) for value in values)
     return float(f"{values:.9g}") if isinstance(values, float) else values
 
 
-def _range_of(notes: Sequence[Note]) -> dict[str, object]:
+def _range_of(notes: Sequence[Note]) -> tuple[float, float] | None:
     """The recorded range of floats, where it may be that of the values which are valid.
 
     Values on both sides of [-1, 1] have the reals as their domain; less may be for a reason: a probability,
@@ -421,9 +419,9 @@ def _range_of(notes: Sequence[Note]) -> dict[str, object]:
     """
     low, high = _bounds(notes)
     if low is None or high is None or (low < -1 and high > 1):
-        return {}
+        return None
     inward = _rounded(low, math.ceil), _rounded(high, math.floor)
-    return {"range": list(inward)} if inward[0] < inward[1] else {}
+    return inward if inward[0] < inward[1] else None
 
 
 def _bounds(notes: Sequence[Note]) -> tuple[float | None, float | None]:

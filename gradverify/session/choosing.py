@@ -22,7 +22,7 @@ from gradverify.rules import RULES
 from gradverify.session.folders import may_define, python_files
 from gradverify.session.request import Request
 from gradverify.session.selection import Selection, keyword_filter
-from gradverify.spec.module_names import read_names
+from gradverify.source import read_names
 from gradverify.spec.read import SpecFile, is_path, module_path, named_modules, names_module, read_document
 from gradverify.spec.source import At, Complaint, Document, load
 

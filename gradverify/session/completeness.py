@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 
+from gradverify.cases.selecting import matches
 from gradverify.events import CaseVerified
 from gradverify.model import (
     Case,
@@ -25,7 +26,6 @@ from gradverify.model import (
 )
 from gradverify.rules import CHECK_FAMILIES, RULES, Family, matching, rule
 from gradverify.session.outcome import NOT_VERIFIED, status_of
-from gradverify.spec.selecting import matches
 
 _WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gradverify.deduced import Attempt, Deduced, DeducedTensor
+from gradverify.cases.inputs import TensorSpec
+from gradverify.deduced import Attempt, Deduced
 from gradverify.errors import UsageError
 from gradverify.model import InputSource, TargetPlan, TargetReport, Verdict, shown_path
 from gradverify.session.modules import Module
@@ -125,9 +126,9 @@ def _judged(planned: Planned, found: Deduced, request: Request) -> DraftedEntry:
     plan = plan_from(planned, found, request)
     remarks = {d.name: f"{d.certain[0]} in the source" if d.certain else "guessed" for d in found.doubts}
     remarks |= dict((*found.remarks, *found.never))
-    constant = (i.name for i in found.inputs if isinstance(i, DeducedTensor) and i.requires_grad is False)
+    constant = (i.name for i in found.inputs if isinstance(i, TensorSpec) and i.requires_grad is False)
     remarks |= {name: "backward returns None for it: a constant?" for name in constant if name in remarks}
-    entry = DraftedEntry(planned.target.name, entry_data(found), input_comments=tuple(remarks.items()))
+    entry = DraftedEntry(planned.target.name, entry_data(found.spec), input_comments=tuple(remarks.items()))
     inferred = _status(planned, plan, request)
     as_spec = replace(plan, source=InputSource.SPEC, doubts=(), remarks=(), never=())
     if inferred.status is Verdict.PASSED and not inferred.findings:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gradverify.errors import UsageError
 
-_OPERATORS = frozenset({"custom_op", "triton_op", "register_autograd"})
-"""Calls that define an operator or its backward: `torch.library.custom_op(…)`, as a decorator or not."""
-_BACKWARDS = frozenset({"backward", "vjp"})
-_WORTH_PARSING = re.compile(rb"Function|custom_op|triton_op|register_autograd|backward|vjp")
 _NOT_OURS = ("pyvenv.cfg", "conda-meta")
 """What marks a folder as a Python environment: its packages are not the user's."""
 
@@ -44,25 +38,12 @@ def may_define(path: Path) -> bool:
 
     In doubt it does: a file that cannot be read or parsed is for the import to complain about.
     """
+    from gradverify import source  # noqa: PLC0415 - `rules` and `--help` read none
+
     try:
-        source = path.read_bytes()
+        return source.may_define(path.read_bytes())
     except OSError:
         return True
-    if not _WORTH_PARSING.search(source):
-        return False
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return bool(re.search(rb"\bautograd\b|custom_op|triton_op|register_autograd", source))
-    functions = {"Function"} | {
-        alias.asname
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.asname and alias.name.endswith("Function")
-    }
-    return any(_defines(node, functions) for node in ast.walk(tree))
 
 
 def exclusion(patterns: Sequence[tuple[Path, str]]) -> Callable[[Path], bool]:
@@ -85,28 +66,6 @@ def exclusion(patterns: Sequence[tuple[Path, str]]) -> Callable[[Path], bool]:
         )
 
     return excluded
-
-
-def _defines(node: ast.AST, functions: set[str]) -> bool:
-    if isinstance(node, ast.Call | ast.Attribute | ast.Name):
-        return _last_name(node.func if isinstance(node, ast.Call) else node) in _OPERATORS
-    if not isinstance(node, ast.ClassDef):
-        return False
-    if any(name in functions or name.endswith("Function") for name in map(_last_name, node.bases)):
-        return True
-    # A base from another file: what tells a Function apart is a static backward.
-    return bool(node.bases) and any(
-        isinstance(item, ast.FunctionDef)
-        and item.name in _BACKWARDS
-        and "staticmethod" in map(_last_name, item.decorator_list)
-        for item in node.body
-    )
-
-
-def _last_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _regex(pattern: str) -> re.Pattern[str]:

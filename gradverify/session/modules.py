@@ -104,11 +104,6 @@ class Module:
         """Whether the spec names a target or its inputs have to be inferred."""
         return InputSource.SPEC if target.name in self.bound else InputSource.INFERRED
 
-    def function_of(self, target: Target) -> SpecFunction | None:
-        """The entry that a target is planned from; None before one was deduced."""
-        named = next((f for f in self.functions if f.name == target.name), None)
-        return self.deduced.get(target.name) if self.source_of(target) is InputSource.INFERRED else named
-
     def running(self, request: Request) -> Worker | InProcess:
         """Its worker; where there is none any more, another one that has imported the module again.
 

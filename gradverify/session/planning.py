@@ -5,16 +5,15 @@ Cases whose tensors cannot fit into memory: known before anything is run.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import json
-import math
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gradverify.cases.further import COPIES, bytes_of, tensor_bytes, with_cases
+from gradverify.cases.past import BLOCK_OF_THREADS
 from gradverify.deduced import Attempt, Deduced
 from gradverify.errors import SpecError, UsageError
 from gradverify.events import Infer, Inferred, NotInferred
@@ -27,7 +26,6 @@ from gradverify.model import (
     InputSource,
     Target,
     TargetPlan,
-    TensorInput,
     memory_text,
     tensors_of,
 )
@@ -37,57 +35,29 @@ from gradverify.session.programs import own_program_of, record_command
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
 from gradverify.session.worker_ended import WorkerBrokenError, WorkerError
-from gradverify.source import communicates, functions_of, size_constants, thresholds, tree_of
-from gradverify.spec.beside import with_values_beside
-from gradverify.spec.beyond import BLOCK_OF_THREADS
-from gradverify.spec.draft import drafted_function, entry_to_fill_in, shown
-from gradverify.spec.function import SpecFunction
+from gradverify.source import communicates, functions_of, size_constants, thresholds
+from gradverify.spec.draft import entry_to_fill_in, function_of, shown
 from gradverify.spec.left_out import OPEN_SIZES
-from gradverify.spec.plan import plan_beyond, plan_deduced, plan_function
+from gradverify.spec.plan import plan_deduced, plan_function
 from gradverify.spec.read import SpecFile
 
-COPIES = 8
-"""Of the tensors of a call that verification holds at once, at least: arguments, the copies that calls get,
-outputs, gradients, directions. Some 40 were measured for an elementwise Function."""
-
 _LIMIT_OF_GROUP = Path("/sys/fs/cgroup/memory.max")
-
-
-def _tensors(case: Case) -> tuple[TensorInput, ...]:
-    return tuple(t for one in case.inputs for t in tensors_of(one))
-
-
-def tensor_bytes(case: Case) -> int:
-    """What the tensors of one call take."""
-    return sum(map(_bytes, _tensors(case)))
 
 
 def fitting(plan: TargetPlan, request: Request) -> tuple[TargetPlan, tuple[Finding, ...]]:
     """The plan without the cases that cannot fit, and a GV903 for each of those that its spec asks for."""
     limit = request.memory << 20 or _of_this_machine(request.settings.device)
-
-    def fits(case: Case) -> bool:
-        return not limit or COPIES * tensor_bytes(case) <= limit
-
-    def kept(cases: tuple[Case, ...]) -> tuple[Case, ...]:
-        return tuple(case for case in cases if fits(case))
-
+    if plan.asked is None:
+        return plan, ()
+    small = with_cases(plan, replace(plan.asked, memory=limit))
     whose = "that --memory allows" if request.memory else "of this machine"
-    small = replace(
-        plan,
-        cases=kept(plan.cases),
-        spares=kept(plan.spares),
-        open_sized=kept(plan.open_sized),
-        degenerate=kept(plan.degenerate),
-        beyond=tuple(one for one in plan.beyond if fits(one.case)),
-    )
-    too_large = (case for case in plan.cases if not fits(case))
+    too_large = (case for case in plan.cases if limit and COPIES * bytes_of(case) > limit)
     return small, tuple(_too_large(case, f"{memory_text(limit)} {whose}") for case in too_large)
 
 
 def _too_large(case: Case, limit: str) -> Finding:
-    largest = max(_tensors(case), key=_bytes)
-    of_one, needed = memory_text(tensor_bytes(case)), memory_text(COPIES * tensor_bytes(case))
+    largest = max((t for one in case.inputs for t in tensors_of(one)), key=tensor_bytes)
+    of_one, needed = memory_text(bytes_of(case)), memory_text(COPIES * bytes_of(case))
     shape = ", ".join(map(str, largest.shape))
     return Finding(
         "GV903",
@@ -97,11 +67,6 @@ def _too_large(case: Case, limit: str) -> Finding:
         case=CasePoint(case.id, case.sizes, case.options),
         hint="Use smaller sizes: most mistakes of a backward show at small sizes, too.",
     )
-
-
-def _bytes(tensor: TensorInput) -> int:
-    bits = re.search(r"\d+$", tensor.dtype)  # a bool takes a byte
-    return math.prod(tensor.shape) * (int(bits[0]) // 8 if bits else 1)
 
 
 def _of_this_machine(device: str) -> int:
@@ -189,22 +154,16 @@ def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
         parameters=planned.target.parameters,
         effort=_effort(planned.case_filter, request),
     )
-    numbers = thresholds(planned.module.source, planned.target.attribute)
-    plan = replace(plan, cases=with_values_beside(plan.cases, numbers))
-    plan = _with_beyond(plan, function, planned.module, planned.target, planned.case_filter, request)
-    # At sizes that are not declared a kernel may leave its tensors: on a GPU that spoils every later call.
-    if request.settings.device != "cpu":
-        plan = replace(plan, spares=(), degenerate=())
+    left_out = (*plan.left_out, *_without(planned.module))
+    plan = _with_cases(plan, planned.module, planned.target, planned.case_filter, request)
     return replace(
         plan,
         attribute=planned.target.attribute,
-        cases=select_cases(plan.cases, planned.case_filter, planned.target.id),
-        declared=plan.cases if planned.case_filter else plan.declared,
         doubts=found.doubts,
         remarks=found.remarks,
         never=found.never,
-        shown=shown(found),
-        left_out=(*plan.left_out, *_without(planned.module)),
+        shown=shown(found.spec),
+        left_out=left_out,
     )
 
 
@@ -243,7 +202,7 @@ def _sayable(planned: Planned, found: Deduced | tuple[Attempt, ...]) -> Deduced 
         return found
     name = planned.target.name
     try:
-        planned.module.deduced[name] = drafted_function(name, found, [r.code for r in RULES])
+        planned.module.deduced[name] = function_of(name, found.spec, [r.code for r in RULES])
     except SpecError as error:
         why = "; ".join(m.message for m in error.problems)
         return (Attempt("inputs that work were found", f"no spec can say them: {why}"),)
@@ -286,60 +245,33 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
     plan = replace(plan, left_out=(*plan.left_out, *_without(module)))
     if not plan.skip:
-        numbers = thresholds(module.source, target.attribute)
-        plan = replace(plan, cases=with_values_beside(plan.cases, numbers))
-        plan = _limited(plan, case_filter, target, request)
-        plan = _with_beyond(plan, module.spec.functions[key], module, target, case_filter, request)
+        if request.settings.device != "cpu" and plan.open_sized:
+            plan = replace(plan, left_out=(OPEN_SIZES, *plan.left_out))
+        plan = _with_cases(plan, module, target, case_filter, request)
     return Planned(module, target, plan, case_filter)
 
 
-def _limited(plan: TargetPlan, case_filter: str, target: Target, request: Request) -> TargetPlan:
-    """The plan of what a filter selects; for sizes that are not listed, the base case goes before them."""
-    if request.settings.device != "cpu":
-        # At sizes that are not listed a kernel may leave its tensors: that spoils every later call there.
-        said = (OPEN_SIZES,) if plan.open_sized else ()
-        plan = replace(plan, open_sized=(), degenerate=(), left_out=(*said, *plan.left_out))
-    if not case_filter:
-        return plan
-    every = (*plan.cases, *plan.open_sized, *plan.degenerate)
-    selected = select_cases(every, case_filter, target.id)
-    listed = tuple(c for c in plan.cases if c in selected)
-    plan = replace(plan, declared=plan.cases)
-    if listed:
-        return replace(plan, cases=listed, open_sized=(), degenerate=())
-    return replace(
-        plan,
-        cases=plan.cases[:1],
-        open_sized=tuple(c for c in plan.open_sized if c in selected),
-        degenerate=tuple(c for c in plan.degenerate if c in selected),
-    )
-
-
-def _with_beyond(
-    plan: TargetPlan,
-    function: SpecFunction,
-    module: Module,
-    target: Target,
-    case_filter: str,
-    request: Request,
+def _with_cases(
+    plan: TargetPlan, module: Module, target: Target, case_filter: str, request: Request
 ) -> TargetPlan:
-    """The plan with cases past the constants of the module's source, where all of a target is verified."""
-    if plan.skip or case_filter or request.settings.effort is Effort.QUICK:
+    """The plan with the cases that its module's source asks for, of those that a filter selects.
+
+    Raises `UsageError` where it selects none.
+    """
+    if plan.asked is None:
         return plan
+    on_cpu = request.settings.device == "cpu"
+    unlisted = (*plan.open_sized, *plan.degenerate) if on_cpu and not plan.asked.inferred else ()
+    select_cases((*plan.cases, *unlisted), case_filter, target.id)
     constants = size_constants(module.source, target.attribute, module.path)
-    if target.compiled:
-        constants += (BLOCK_OF_THREADS,)
-    seed = seed_of(request, module.spec)
-    with_beyond = plan_beyond(plan, function, constants, seed=seed, parameters=target.parameters)
-    if request.settings.device == "cpu" or plan.source is InputSource.INFERRED:
-        return with_beyond
-    # A kernel that leaves its tensors at sizes which its spec does not list may lose the device.
-    open_sized = tuple(b for b in with_beyond.beyond if not b.declared)
-    listed = (
-        f"{b.constant}: the spec lists the sizes" for b in with_beyond.beyond if b.declared and b.is_reported
+    asked = replace(
+        plan.asked,
+        thresholds=tuple(thresholds(module.source, target.attribute)),
+        constants=(*constants, *((BLOCK_OF_THREADS,) if target.compiled else ())),
+        selected=case_filter,
+        on_cpu=on_cpu,
     )
-    not_beyond = tuple(dict.fromkeys((*with_beyond.not_beyond, *listed)))
-    return replace(with_beyond, beyond=open_sized, not_beyond=not_beyond)
+    return with_cases(plan, asked)
 
 
 def _effort(case_filter: str, request: Request) -> Effort:
@@ -384,15 +316,9 @@ def _no_inputs(planned: Planned, attempts: tuple[Attempt, ...]) -> Finding:
 def _legacy(planned: Planned) -> str:
     """What to do with a Function that keeps its options on an instance, as none has been since torch 1.5."""
     target = planned.target
-    try:
-        known = {f.name: f for f in functions_of(tree_of(planned.module.source))}
-    except (SyntaxError, ValueError, RecursionError):
-        return ""
-    function = known.get(target.attribute)
+    function = {f.name: f for f in functions_of(planned.module.source)}.get(target.attribute)
     forward = function.forward if function is not None else None
-    if function is None or forward is None or forward.is_static:
-        return ""
-    if not any(isinstance(node, ast.FunctionDef) and node.name == "__init__" for node in function.node.body):
+    if function is None or forward is None or forward.is_static or function.of_instances is None:
         return ""
     return (
         f"torch has not made an instance of such a Function since 1.5, so no inputs help: make forward and "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import tempfile
@@ -10,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gradverify.cases.further import with_cases
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Effort, InputSource, Outcome, Severity, Target, TargetReport, Verdict, with_parts
+from gradverify.module_files import find_module
 from gradverify.record.entries import (
     Dimensions,
     Sizing,
@@ -30,9 +31,8 @@ from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.run import Session, prepare
 from gradverify.session.selection import Selection
 from gradverify.session.verifying import verify_target
-from gradverify.source import every_parameter, is_sibling, tree_of
-from gradverify.spec.draft import DraftedEntry, function_of, render_spec_of_modules
-from gradverify.spec.module_names import find_module
+from gradverify.source import siblings_of
+from gradverify.spec.draft import DraftedEntry, entry_data, function_of, render_spec_of_modules
 from gradverify.spec.plan import plan_deduced
 
 REFUSED = frozenset({"GV001", "GV002"})
@@ -209,7 +209,8 @@ def _with_reference(name: str, written: Written, planned: Planned, request: Requ
     """The entry with a plain version that lies beside the Function, if its forward agrees at these inputs."""
     module = planned.module
     for candidate in _siblings(module.source, planned.target):
-        with_it = replace(written, data={**written.data, "reference": f"{module.path.stem}:{candidate}"})
+        spec = replace(written.spec, reference=f"{module.path.stem}:{candidate}")
+        with_it = replace(written, spec=spec)
         report = _verified(name, with_it, planned, request)
         if isinstance(report, str):
             continue
@@ -221,12 +222,7 @@ def _with_reference(name: str, written: Written, planned: Planned, request: Requ
 
 def _siblings(source: str, target: Target) -> list[str]:
     own = [p.name for p in with_parts(target.parameters)]
-    try:
-        functions = [n for n in tree_of(source).body if isinstance(n, ast.FunctionDef)]
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    last = target.name.partition("@")[0].rpartition(".")[2]
-    return [f.name for f in functions if is_sibling(f.name, every_parameter(f), last, own)]
+    return siblings_of(source, target.name.partition("@")[0].rpartition(".")[2], own)
 
 
 def _passes_as_recorded(
@@ -242,7 +238,7 @@ def _passes_as_recorded(
 def _verified(name: str, written: Written, planned: Planned, request: Request) -> TargetReport | str:
     """The verdict on typical values, or why the entry is not one that forward takes."""
     try:
-        function = function_of(name.partition("@")[0], dict(written.data), [rule.code for rule in RULES])
+        function = function_of(name.partition("@")[0], written.spec, [rule.code for rule in RULES])
     except SpecError as error:
         return error.problems[0].message
     plan = plan_deduced(
@@ -252,7 +248,9 @@ def _verified(name: str, written: Written, planned: Planned, request: Request) -
         atol=request.settings.atol,
         parameters=planned.target.parameters,
     )
-    plan = replace(plan, attribute=planned.target.attribute, source=InputSource.SPEC, spares=())
+    if plan.asked is not None:
+        plan = with_cases(plan, replace(plan.asked, spares=False))
+    plan = replace(plan, attribute=planned.target.attribute, source=InputSource.SPEC)
     quick = replace(request, settings=replace(request.settings, effort=Effort.QUICK), timeout=TRIAL_SECONDS)
     report = verify_target(
         replace(planned, plan=plan), quick, TargetProgress(Progress(), planned.target)
@@ -263,7 +261,7 @@ def _verified(name: str, written: Written, planned: Planned, request: Request) -
 
 
 def _entry(name: str, written: Written, *, active: bool = True) -> DraftedEntry:
-    return DraftedEntry(name, written.data, input_comments=written.remarks, active=active)
+    return DraftedEntry(name, entry_data(written.spec), input_comments=written.remarks, active=active)
 
 
 def _comments(function: Recorded, form: Form) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import re
 from collections.abc import Callable, Sequence
@@ -10,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradverify.cases.selecting import matches
 from gradverify.errors import SpecError, UsageError, did_you_mean
 from gradverify.model import shown_path
 from gradverify.rules import RULES, matching, nearest_code
-from gradverify.spec.selecting import matches
 
 if TYPE_CHECKING:
     from gradverify.model import Case, Mistake, Target
@@ -120,6 +119,10 @@ def select_cases(cases: Sequence[Case], wanted: str, target: str) -> tuple[Case,
     return found
 
 
+_CALLS = re.compile(r"(w\d+|\))\s*\(|\(\s*\)")
+"""What Python would read as a call or an empty tuple."""
+
+
 def keyword_filter(expression: str) -> Callable[[str], bool]:
     """Compile a `-k` expression: names joined by `and`, `or`, `not` and parentheses, matched as substrings.
 
@@ -137,27 +140,17 @@ def keyword_filter(expression: str) -> Callable[[str], bool]:
 
     source = re.sub(r"[^\s()]+", placeholder, expression)
     try:
-        tree = ast.parse(source, mode="eval").body
-        _evaluate(tree, words, "")
-    except (SyntaxError, ValueError):
-        raise UsageError(
-            f"-k: `{expression}` is not an expression of names, and, or, not and parentheses"
-        ) from None
-    return lambda text: _evaluate(tree, words, text.lower())
+        code = compile(source, "-k", "eval")
+    except SyntaxError:
+        code = None
+    if code is None or _CALLS.search(source):
+        raise UsageError(f"-k: `{expression}` is not an expression of names, and, or, not and parentheses")
 
+    def chosen(text: str) -> bool:
+        found = {f"w{k}": word in text.lower() for k, word in enumerate(words)}
+        return bool(eval(code, {"__builtins__": {}}, found))  # noqa: S307 - of names and operators alone
 
-def _evaluate(node: ast.expr, words: Sequence[str], text: str) -> bool:
-    match node:
-        case ast.BoolOp(op=ast.And()):
-            return all([_evaluate(v, words, text) for v in node.values])  # noqa: C419 - a mistake in any
-        case ast.BoolOp():
-            return any([_evaluate(v, words, text) for v in node.values])  # noqa: C419 - part is found
-        case ast.UnaryOp(op=ast.Not()):
-            return not _evaluate(node.operand, words, text)
-        case ast.Name():
-            return words[int(node.id[1:])] in text
-        case _:
-            raise ValueError(ast.dump(node))
+    return chosen
 
 
 def _nearest_file(path: Path) -> str:
@@ -208,7 +201,7 @@ def _of_folder(path: Path, name: str, case: str) -> Selection:
 
 def _of_module(dotted: str, name: str, case: str) -> Selection:
     """A module by its dotted name; a package stands for its folder. Nothing is imported."""
-    from gradverify.spec.module_names import find_module  # noqa: PLC0415 - loads pydantic
+    from gradverify.module_files import find_module  # noqa: PLC0415 - only a dotted name is looked up
 
     path = find_module(dotted, Path.cwd())
     if path is None:

@@ -6,9 +6,11 @@ error, and only a finding with its code, output, input and cause takes its place
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gradverify.cases.further import without_cases
+from gradverify.cases.smaller import at_sizes_of, sizes_of, smallest
 from gradverify.events import Retried, Retry, Verify
 from gradverify.model import (
     Case,
@@ -24,7 +26,6 @@ from gradverify.session.aggregate import NOT_LOOKED_FOR, TargetState
 from gradverify.session.planning import Planned
 from gradverify.session.request import Request
 from gradverify.session.worker_ended import WorkerError, WorkerTimedOutError, with_shown_paths
-from gradverify.spec.smaller import resizing, sizes_of, smallest
 
 MOST_TRIES = 12
 """Sizes tried for one finding: two for all of them together, three for each of three alone, one to spare."""
@@ -110,9 +111,8 @@ class _Attempts:
 
         Raises `WorkerError`.
         """
-        plan = replace(self.state.plan, cases=(place.case,))
-        verified = Verify(self.planned.target, plan, self.state.settings)
-        asked = Retry(verified, self.finding, place.point, place.draw, with_cause)
+        verified = Verify(self.planned.target, without_cases(self.state.plan), self.state.settings)
+        asked = Retry(verified, self.finding, place.point, place.draw, with_cause, place.case)
         answers = self.planned.module.answers(asked, self.request)
         retried = next((e for e in answers if isinstance(e, Retried)), Retried(None))
         self.spent.calls = retried.spent
@@ -224,24 +224,15 @@ def _reported(attempts: _Attempts) -> Finding:
     )
 
 
-def _resizing(attempts: _Attempts) -> Callable[[dict[str, int]], Case | None] | None:
-    """What makes the case at other sizes; None for a target that has none."""
-    function = attempts.planned.module.function_of(attempts.planned.target)
-    if function is None:
-        return None
-    parameters = attempts.planned.target.parameters
-    return resizing(function, attempts.at.case, parameters, attempts.state.settings.seed)
-
-
 def _with_smaller_sizes(attempts: _Attempts) -> None:
     first = attempts.at
-    at = _resizing(attempts) if attempts.finding.code != REFUSED else None
-    if at is None:
+    asked = attempts.state.plan.asked
+    if asked is None or attempts.finding.code == REFUSED:
         return
     known: dict[str, bool] = {}
 
     def fails(sizes: dict[str, int]) -> bool:
-        smaller = at(sizes)
+        smaller = at_sizes_of(asked, first.case, sizes)
         if smaller is None:
             return False
         if smaller.id not in known and attempts.tries < MOST_TRIES:

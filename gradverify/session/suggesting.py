@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gradverify.cases.further import without_cases
 from gradverify.errors import UsageError
 from gradverify.events import NotSuggested, Suggest, Suggested, Verify
 from gradverify.model import (
@@ -30,7 +31,7 @@ from gradverify.session.planning import NoInputs, Planned, plan_or_reason, seed_
 from gradverify.session.request import Progress, Request
 from gradverify.session.run import prepare
 from gradverify.session.worker_ended import WorkerBrokenError, WorkerError
-from gradverify.source import Method, functions_of, is_bound_above, tree_of
+from gradverify.source import Method, functions_of, is_bound_above
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _asked(planned: Planned, request: Request) -> Suggestion:
         request.settings, seed=seed_of(request, planned.module.spec), rtol=plan.rtol, atol=plan.atol
     )
     try:
-        asked = Suggest(Verify(planned.target, plan, settings))
+        asked = Suggest(Verify(planned.target, without_cases(plan), settings))
         answers = planned.module.answers(asked, request)
     except WorkerBrokenError as error:
         return Suggestion(planned.target, NotSuggested("for a bug in gradverify"), bugs=(error.how,))
@@ -157,7 +158,7 @@ def _patch_of(target: Target, answer: Suggested) -> LinePatch | str:
     method = _own_backward(target, source)
     if method is None:
         return "no class of the file defines its backward"
-    if ONCE in answer.backward and not is_bound_above(tree_of(source), ONCE, method.node.lineno):
+    if ONCE in answer.backward and not is_bound_above(source, ONCE, method.node.lineno):
         return f"the derived backward needs `{ONCE}`, which the module does not import above it"
     return _replaced(target.file, lines, method, answer.backward)
 
@@ -165,7 +166,7 @@ def _patch_of(target: Target, answer: Suggested) -> LinePatch | str:
 def _own_backward(target: Target, source: str) -> Method | None:
     if target.kind is not TargetKind.FUNCTION:
         return None
-    function = next((f for f in functions_of(tree_of(source)) if f.name == target.attribute), None)
+    function = next((f for f in functions_of(source) if f.name == target.attribute), None)
     method = None if function is None else function.backward
     return method if method is not None and function is not None and function.defines(method) else None
 

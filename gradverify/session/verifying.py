@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gradverify.cases.further import without_cases
 from gradverify.events import CaseStarted, DiagnosisStarted, Event, Found, Verify
 from gradverify.model import (
     Case,
@@ -114,7 +115,8 @@ def _run(
     Raises `WorkerError`.
     """
     worker = planned.module.running(request)
-    for event in worker.ask(Verify(planned.target, plan, state.settings), request.timeout, request.memory):
+    asked = Verify(planned.target, without_cases(plan), state.settings)
+    for event in worker.ask(asked, request.timeout, request.memory):
         state.add(event, worker.printed)
         if state.beside_another and _decides(event):
             planned.module.close()  # its worker is in the middle of an answer

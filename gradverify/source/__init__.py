@@ -1,80 +1,92 @@
-"""ONE reading of source code, by `ast` alone: nothing is imported or run, and no torch is needed.
+"""ONE reading of source code: nothing is imported or run, and no torch is needed.
 
-Of a module's text: `functions_of(tree_of(text))` gives each `Function` with its `Method`s, resolved along
-bases of the same module; `statements_behind`, `size_constants` and `uses_complex` say what a target uses.
-Of a live function: `Method.of(f)`, or `definition(f)` for the tree alone, and `definitions_behind(f)` for
-those of its helpers, too; None or empty where there is no source. Trees are shared: copy before a change.
+Of a file's text: `module_of(text)` is its `Module`, parsed once; `functions_of(text)` gives each `Function`
+with its `Method`s, resolved along bases of the same module; `read_names` the names at its top, with the
+`Signature` of each. What its values and sizes are held against: `thresholds`, `size_constants`. Of a live
+function: `Method.of(f)`; `iterates`, `compares`, `scales_by_sizes`, `cuts`, of it and its helpers.
 
-A `Method` knows its parameters, ctx, bindings, what it sets, reads and saves on ctx; `returned(method)` what
-each path returns; `steps` and `Aliases` which names share memory with a parameter. What the nodes of an
-expression are: `called_name`, `last_name`, `root_name`, `dotted`, `names_read`, `names_bound`, `integer`,
-`is_none`; what runs in a body: `own_nodes_of`, `blocks`; what a tuple is unpacked to: `paired`, `parts_of`.
+Answers are frozen dataclasses; a `Place` is where something stands. Who builds or searches trees (edits, and
+the search for inputs) takes them from `definition(f)`, with what reads a node in `gradverify.source.tree`.
 """
 
 from __future__ import annotations
 
 from gradverify.source.function import Function, functions_of
 from gradverify.source.imports import import_line, is_bound_above
+from gradverify.source.live import (
+    compares,
+    cuts,
+    definition,
+    definitions_behind,
+    iterates,
+    last_return,
+    may_loop_over,
+    names_called,
+)
 from gradverify.source.method import Method
-from gradverify.source.reachable import GROUPS, communicates, statements_behind, uses_complex
+from gradverify.source.module import Binders, Import, Module, module_of, tree_of
+from gradverify.source.names import is_sibling, may_define, names_to_complete, siblings_of
+from gradverify.source.reachable import GROUPS, communicates, uses_complex
 from gradverify.source.returned import returned
 from gradverify.source.scaling import scales_by_sizes
-from gradverify.source.siblings import is_sibling
+from gradverify.source.signature import ModuleNames, Signature, is_not_a_tensor, read_names
 from gradverify.source.size_constants import size_constants
 from gradverify.source.thresholds import thresholds
 from gradverify.source.tree import (
-    blocks,
+    Place,
     called_name,
-    definition,
-    definitions_behind,
-    dotted,
     every_parameter,
     integer,
     is_none,
-    iterates,
     last_name,
     names_bound,
-    names_read,
-    own_nodes,
-    own_nodes_of,
     parameters_of,
     root_name,
-    tree_of,
 )
-from gradverify.source.unpacking import applied, paired, parts_of
+from gradverify.source.unpacking import applied, parts_of
 
 __all__ = [
     "GROUPS",
+    "Binders",
     "Function",
+    "Import",
     "Method",
+    "Module",
+    "ModuleNames",
+    "Place",
+    "Signature",
     "applied",
-    "blocks",
     "called_name",
     "communicates",
+    "compares",
+    "cuts",
     "definition",
     "definitions_behind",
-    "dotted",
     "every_parameter",
     "functions_of",
     "import_line",
     "integer",
     "is_bound_above",
     "is_none",
+    "is_not_a_tensor",
     "is_sibling",
     "iterates",
     "last_name",
+    "last_return",
+    "may_define",
+    "may_loop_over",
+    "module_of",
     "names_bound",
-    "names_read",
-    "own_nodes",
-    "own_nodes_of",
-    "paired",
+    "names_called",
+    "names_to_complete",
     "parameters_of",
     "parts_of",
+    "read_names",
     "returned",
     "root_name",
     "scales_by_sizes",
+    "siblings_of",
     "size_constants",
-    "statements_behind",
     "thresholds",
     "tree_of",
     "uses_complex",

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gradverify.source.method import Method
-from gradverify.source.tree import dotted, imported_names
+from gradverify.source.module import Module, module_of
+from gradverify.source.tree import classes_within, dotted, each, first_line, names_in
 
 METHODS = ("forward", "backward", "vjp", "setup_context", "jvp", "vmap")
 """The methods of a Function that torch calls."""
@@ -17,16 +18,36 @@ METHODS = ("forward", "backward", "vjp", "setup_context", "jvp", "vmap")
 class Function:
     """One class, its methods resolved along bases of the same module."""
 
-    name: str
+    qualified_name: str
     node: ast.ClassDef
     methods: Mapping[str, Method]
     """Those whose source is known."""
     is_whole: bool
     """No base and no assignment may define or replace a method out of sight."""
-    imported: Mapping[str, str]
-    """What each imported name of the module stands for."""
-    helpers: Mapping[str, ast.FunctionDef]
-    """The functions at the top level of the module, by name."""
+    module: Module
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+        return self.node.name
+
+    @property
+    def line(self) -> int:
+        """The first line, decorators included."""
+        return first_line(self.node)
+
+    @property
+    def constants(self) -> set[str]:
+        """Names that the class body assigns to."""
+        assigned = (item for item in self.node.body if isinstance(item, ast.Assign))
+        return {t.id for item in assigned for t in item.targets if isinstance(t, ast.Name)}
+
+    @property
+    def of_instances(self) -> set[str] | None:
+        """Attributes that the class's `__init__` sets; None without one."""
+        found = [n for n in self.node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+        stored = (n for body in found for n in each(ast.Attribute, body) if isinstance(n.ctx, ast.Store))
+        return {node.attr for node in stored} if found else None
 
     @property
     def forward(self) -> Method | None:
@@ -61,30 +82,26 @@ class Function:
         return method.node in self.node.body
 
 
-def functions_of(tree: ast.Module) -> tuple[Function, ...]:
-    """Every Function of a module, in source order."""
-    imported = imported_names(tree)
-    helpers = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    by_name = {node.name: node for node in classes}
-    ambiguous = {node.name for node in classes if by_name[node.name] is not node}
-    found = (_methods(node, by_name, ambiguous, imported) for node in classes)
-    functions = (
-        Function(node.name, node, *methods, imported, helpers)
-        for node, methods in zip(classes, found, strict=True)
-        if methods is not None
-    )
+def functions_of(source: str | bytes) -> tuple[Function, ...]:
+    """Every Function of a module's text, in source order."""
+    module = module_of(source)
+    classes = [*classes_within(module.tree)]
+    by_name = {node.name: node for _, node in classes}
+    ambiguous = {node.name for _, node in classes if by_name[node.name] is not node}
+    unique = {name: node for name, node in by_name.items() if name not in ambiguous}
+    found = ((name, node, _methods(node, unique, module.imported)) for name, node in classes)
+    functions = (Function(name, node, *methods, module) for name, node, methods in found if methods)
     return tuple(sorted(functions, key=lambda function: function.node.lineno))
 
 
 def _methods(
-    node: ast.ClassDef, by_name: Mapping[str, ast.ClassDef], ambiguous: set[str], imported: Mapping[str, str]
+    node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], imported: Mapping[str, str]
 ) -> tuple[dict[str, Method], bool] | None:
     """(methods, whether all are known) of a class that is a Function; None for another one."""
     methods: dict[str, Method] = {}
     blocked: set[str] = set()
     is_function, is_whole = False, not node.keywords
-    for ancestor in _ancestry(node, by_name, ambiguous):
+    for ancestor in _ancestry(node, classes):
         if isinstance(ancestor, ast.ClassDef):
             own, replaced = _methods_of(ancestor)
             methods |= {name: m for name, m in own.items() if name not in methods and name not in blocked}
@@ -104,15 +121,14 @@ def _methods(
 
 
 def _ancestry(
-    node: ast.ClassDef, by_name: Mapping[str, ast.ClassDef], ambiguous: set[str], depth: int = 0
+    node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], depth: int = 0
 ) -> Iterator[ast.ClassDef | ast.expr]:
     """A class and its bases, nearest first: as classes where their source is here."""
     yield node
     for base in node.bases:
-        name = base.id if isinstance(base, ast.Name) else ""
-        here = by_name.get(name) if name not in ambiguous else None
-        if here is not None and here is not node and depth < len(by_name):
-            yield from _ancestry(here, by_name, ambiguous, depth + 1)
+        here = classes.get(base.id) if isinstance(base, ast.Name) else None
+        if here is not None and here is not node and depth < len(classes):
+            yield from _ancestry(here, classes, depth + 1)
         else:
             yield base
 
@@ -134,8 +150,7 @@ def _methods_of(node: ast.ClassDef) -> tuple[dict[str, Method], set[str]]:
                 replaced.add(item.name)
             methods[item.name] = Method(item)
         elif not isinstance(item, ast.FunctionDef | ast.Expr | ast.Pass):
-            replaced |= {n.id for n in ast.walk(item) if isinstance(n, ast.Name)} & set(METHODS)
-            replaced |= {n.name for n in ast.walk(item) if isinstance(n, ast.FunctionDef)} & set(METHODS)
+            replaced |= (names_in(item) | {n.name for n in each(ast.FunctionDef, item)}) & {*METHODS}
     replaced |= {name for name, method in methods.items() if _is_out_of_sight(method)}
     return {name: m for name, m in methods.items() if name not in replaced}, replaced
 

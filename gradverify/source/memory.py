@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gradverify.source.tree import own_nodes
+from gradverify.source.function import Function
+from gradverify.source.returned import differentiated
+from gradverify.source.tree import Place, each, own_nodes
 
 VIEWS = frozenset(
     {"view", "view_as", "detach", "transpose", "permute", "t", "squeeze", "unsqueeze", "expand"}
@@ -59,9 +61,11 @@ class Aliases:
         match statement:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
-                    self._bind(target, value)
+                    given = {name: origin for name, origin in self._given(target, value) if origin}
+                    self.forget(target)
+                    self.names |= given
             case ast.AnnAssign(target=target, value=ast.expr() as value):
-                self._bind(target, value)
+                self.bind(ast.Assign([target], value))
             case ast.AugAssign() | ast.AnnAssign():
                 pass
             case _:
@@ -69,31 +73,23 @@ class Aliases:
 
     def forget(self, node: ast.AST) -> None:
         """Forget every name that is bound or deleted anywhere in a node."""
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
+        for inner in each(ast.Name, node):
+            if not isinstance(inner.ctx, ast.Load):
                 self.names.pop(inner.id, None)
 
-    def _bind(self, target: ast.expr, value: ast.expr) -> None:
+    def _given(self, target: ast.expr, value: ast.expr) -> Iterator[tuple[str, str]]:
+        """(name, parameter) of what is bound to an expression."""
         if isinstance(target, ast.Name):
-            origin = self.parameter(value)
-            self.names.pop(target.id, None)
-            if origin:
-                self.names[target.id] = origin
+            yield target.id, self.parameter(value)
         elif isinstance(target, ast.Tuple | ast.List):
-            origins = self._origins(target.elts, value)
-            self.forget(target)
-            for element, origin in zip(target.elts, origins, strict=False):
-                if isinstance(element, ast.Name) and origin:
-                    self.names[element.id] = origin
-
-    def _origins(self, targets: Sequence[ast.expr], value: ast.expr) -> list[str]:
-        if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(targets):
-            return [self.parameter(element) for element in value.elts]
-        whole = isinstance(value, ast.Name) and value.id in self.tuples and value.id in self.names
-        plain = all(isinstance(target, ast.Name) for target in targets)
-        if isinstance(value, ast.Name) and whole and plain:
-            return [f"{value.id}[{position}]" for position in range(len(targets))]
-        return []
+            values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+            plain = all(isinstance(one, ast.Name) for one in target.elts)
+            if isinstance(value, ast.Name) and value.id in self.tuples and plain:
+                values = [ast.Subscript(value, ast.Constant(k)) for k in range(len(target.elts))]
+            for one, other in (
+                zip(target.elts, values, strict=False) if len(values) == len(target.elts) else ()
+            ):
+                yield from self._given(one, other)
 
 
 def steps(body: Sequence[ast.stmt], aliases: Aliases) -> Iterator[tuple[ast.AST, Aliases]]:
@@ -102,19 +98,13 @@ def steps(body: Sequence[ast.stmt], aliases: Aliases) -> Iterator[tuple[ast.AST,
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 aliases.names.pop(statement.name, None)
-            case ast.If(test=test):
-                yield test, aliases
-                yield from _branches([statement.body, statement.orelse], aliases)
-            case ast.While(test=test):
-                yield test, aliases
-                yield from _branches([statement.body, statement.orelse], aliases)
-            case ast.For(target=target, iter=iterated):
-                yield iterated, aliases
-                aliases.forget(target)
+            case ast.If(test=head) | ast.While(test=head) | ast.For(iter=head):
+                yield head, aliases
+                if isinstance(statement, ast.For):
+                    aliases.forget(statement.target)
                 yield from _branches([statement.body, statement.orelse], aliases)
             case ast.With(items=items):
-                for item in items:
-                    yield item, aliases
+                yield from ((item, aliases) for item in items)
                 yield from steps(statement.body, aliases)
             case ast.Try(handlers=handlers):
                 bodies = [statement.body, *(h.body for h in handlers), statement.orelse, statement.finalbody]
@@ -137,13 +127,16 @@ def _branches(bodies: Sequence[list[ast.stmt]], aliases: Aliases) -> Iterator[tu
     aliases.names.update(kept)
 
 
-def writes(step: ast.AST, aliases: Aliases, imported: Mapping[str, str]) -> Iterator[tuple[ast.AST, str]]:
-    """What a step writes into the memory of a parameter: the node that does, and the parameter."""
-    for node in own_nodes(step):
-        for written in _written(node, imported):
-            parameter = aliases.parameter(written)
-            if parameter:
-                yield node, parameter
+def inputs_written(function: Function) -> Iterator[tuple[Place, str]]:
+    """Where forward writes into the memory of a parameter that gets a gradient, and which."""
+    aliases = Aliases({name: name for name in differentiated(function)})
+    imported = function.module.imported
+    for step, known in steps(function.forward.node.body, aliases) if function.forward else ():
+        for node in own_nodes(step):
+            for written in _written(node, imported):
+                parameter = known.parameter(written)
+                if parameter and isinstance(node, ast.expr | ast.stmt):
+                    yield Place.of(node), parameter
 
 
 def _written(node: ast.AST, imported: Mapping[str, str]) -> Iterator[ast.expr]:

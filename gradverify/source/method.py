@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from gradverify.source.live import definition
 from gradverify.source.tree import (
+    Place,
+    bare_name,
     bindings,
-    called_name,
-    definition,
-    last_name,
+    dotted,
+    each,
+    integer,
     own_nodes_of,
     parameters_of,
 )
@@ -20,8 +23,23 @@ from gradverify.source.tree import (
 TRANSPARENT = frozenset({"staticmethod", "once_differentiable", "custom_fwd", "custom_bwd"})
 """Decorators that hand arguments and results on as they are."""
 
+SAVED = frozenset({"saved_tensors", "saved_variables"})
+"""Attributes of ctx that hold what was saved."""
+
 _ASKING = frozenset({"hasattr", "getattr"})
 """Builtins that read one attribute of ctx and keep nothing."""
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """Where saved tensors are taken apart."""
+
+    place: Place
+    count: int
+    at_least: bool = True
+    """Whether more may have been saved."""
+    names: tuple[str, ...] = ()
+    """What they are called, where all are taken; empty for one that gets no name."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +77,7 @@ class Method:
     @cached_property
     def decorators(self) -> tuple[str, ...]:
         """Last name of each."""
-        return tuple(called_name(d) or last_name(d) for d in self.node.decorator_list)
+        return tuple(map(bare_name, self.node.decorator_list))
 
     @property
     def ctx(self) -> str:
@@ -95,14 +113,24 @@ class Method:
             for s in self.node.body
         )
 
+    @property
+    def only_raises(self) -> str:
+        """The exception that is all there is besides a docstring; empty for any other body."""
+        match self.node.body[ast.get_docstring(self.node) is not None :]:
+            case [ast.Raise(exc=ast.Name(id=name) | ast.Call(func=ast.Name(id=name)))]:
+                return name
+            case _:
+                return ""
+
+    @property
+    def literals(self) -> set[object]:
+        """Every constant in it."""
+        return {node.value for node in each(ast.Constant, self.node)}
+
     @cached_property
     def attributes(self) -> tuple[ast.Attribute, ...]:
         """Every `ctx.name`, in source order; functions inside the method see the same ctx."""
-        found = (
-            node
-            for node in ast.walk(self.node)
-            if isinstance(node, ast.Attribute) and self.is_ctx(node.value)
-        )
+        found = (node for node in each(ast.Attribute, self.node) if self._is_ctx(node.value))
         return tuple(sorted(found, key=lambda node: (node.lineno, node.col_offset)))
 
     @property
@@ -111,43 +139,66 @@ class Method:
         return {node.attr for node in self.attributes if isinstance(node.ctx, ast.Store)}
 
     @property
-    def attributes_read(self) -> list[ast.Attribute]:
-        """Attributes of ctx that are read, in source order."""
-        return [node for node in self.attributes if isinstance(node.ctx, ast.Load)]
+    def attributes_read(self) -> dict[str, Place]:
+        """The attributes of ctx that are read, by name, and where they are first."""
+        read = [node for node in self.attributes if isinstance(node.ctx, ast.Load)]
+        return {node.attr: Place.of(node) for node in reversed(read)}
 
     @property
     def attributes_probed(self) -> set[str]:
         """Attributes whose absence the method allows for: `hasattr(ctx, "bias")`."""
-        return {
-            call.args[1].value
-            for call in self._probes()
-            if len(call.args) > 1
-            and isinstance(call.args[1], ast.Constant)
-            and isinstance(call.args[1].value, str)
-        }
+        asked = [a.value for call in self._probes() for a in call.args[1:2] if isinstance(a, ast.Constant)]
+        return {name for name in asked if isinstance(name, str)}
 
     @property
-    def saved(self) -> list[ast.Call]:
-        """Calls of `ctx.save_for_backward(...)`, in source order."""
-        return self.calls_of_ctx("save_for_backward")
+    def saved_counts(self) -> set[int] | None:
+        """How many tensors the calls of `ctx.save_for_backward` are given; None where that is open."""
+        saved = [call.args for call in self.calls_of_ctx("save_for_backward")]
+        starred = any(isinstance(argument, ast.Starred) for given in saved for argument in given)
+        return None if starred else {len(given) for given in saved}
+
+    @property
+    def unpacked(self) -> Iterator[Unpacked]:
+        """Where it takes apart what was saved, in source order."""
+        reads = {id(n) for n in self.attributes if isinstance(n.ctx, ast.Load) and n.attr in SAVED}
+        for node in self.nodes:
+            if isinstance(node, ast.Assign) and id(node.value) in reads:
+                for target in node.targets:
+                    if isinstance(target, ast.Tuple | ast.List):
+                        starred = any(isinstance(element, ast.Starred) for element in target.elts)
+                        names = tuple(getattr(element, "id", "") for element in target.elts)
+                        yield Unpacked(Place.of(target), len(names) - starred, starred, names)
+            elif isinstance(node, ast.Subscript) and id(node.value) in reads:
+                index = integer(node.slice)
+                if index is not None and index >= 0:
+                    yield Unpacked(Place.of(node), index + 1)
 
     def calls_of_ctx(self, name: str) -> list[ast.Call]:
-        """Calls of `ctx.name(...)`, in source order."""
+        """Calls of `ctx.name(...)`."""
         functions = {id(node) for node in self.attributes if node.attr == name}
-        calls = (n for n in ast.walk(self.node) if isinstance(n, ast.Call) and id(n.func) in functions)
-        return sorted(calls, key=lambda node: (node.lineno, node.col_offset))
+        return [call for call in each(ast.Call, self.node) if id(call.func) in functions]
+
+    def calls(
+        self, functions: Collection[str], method: str, imported: Mapping[str, str]
+    ) -> Iterator[tuple[Place, str]]:
+        """Calls of functions by their full names, or of a value's method without ctx; each as written."""
+        for node in self.nodes:
+            if isinstance(node, ast.Call):
+                own = isinstance(node.func, ast.Attribute) and node.func.attr == method
+                passes_ctx = any(isinstance(one, ast.Name) and one.id == "ctx" for one in node.args)
+                if dotted(node.func, imported) in functions or (own and not passes_ctx):
+                    yield Place.of(node), ast.unparse(node.func)
 
     def lets_ctx_out(self) -> bool:
         """Whether other code gets hold of ctx and may set what it likes: a call, another name, `__dict__`."""
         plain = {id(node.value) for node in self.attributes}
         plain |= {id(argument) for call in self._probes() for argument in call.args[:1]}
-        passed_on = any(self.is_ctx(node) and id(node) not in plain for node in ast.walk(self.node))
+        passed_on = any(self._is_ctx(node) and id(node) not in plain for node in ast.walk(self.node))
         return passed_on or any(a.attr.startswith("__") for a in self.attributes)
 
-    def is_ctx(self, node: ast.AST) -> bool:
-        """Whether an expression is the context itself."""
+    def _is_ctx(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and node.id == self.ctx
 
     def _probes(self) -> list[ast.Call]:
-        calls = (n for n in ast.walk(self.node) if isinstance(n, ast.Call))
+        calls = each(ast.Call, self.node)
         return [c for c in calls if isinstance(c.func, ast.Name) and c.func.id in _ASKING]

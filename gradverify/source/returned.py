@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gradverify.source.function import Function
 from gradverify.source.method import Method
+from gradverify.source.tree import Place, is_none
 
 _TENSOR_METHODS = frozenset(
     {"abs", "clamp", "clone", "contiguous", "cos", "div", "double", "exp", "expand", "expand_as"}
@@ -27,6 +28,11 @@ class Returned:
     values: tuple[ast.expr, ...] | None
     """What is returned, one by one; None where that is not known."""
 
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return Place.of(self.node)
+
 
 def returned(method: Method) -> tuple[Returned, ...]:
     """Every path that returns, in source order."""
@@ -40,14 +46,12 @@ def returned(method: Method) -> tuple[Returned, ...]:
 
 def is_always_none(expression: ast.expr, method: Method) -> bool:
     """Whether an expression is certainly None: the literal, or a name that is bound to nothing else."""
-    if isinstance(expression, ast.Constant):
-        return expression.value is None
     if isinstance(expression, ast.Name):
         bound = method.bindings.get(expression.id, [])
-        return bool(bound) and all(isinstance(b, ast.Constant) and b.value is None for b in bound)
+        return bool(bound) and all(b is not None and is_none(b) for b in bound)
     if isinstance(expression, ast.IfExp):
         return is_always_none(expression.body, method) and is_always_none(expression.orelse, method)
-    return False
+    return is_none(expression)
 
 
 def differentiated(function: Function) -> frozenset[str]:
@@ -85,9 +89,7 @@ def _branches(expression: ast.expr) -> Iterator[ast.expr]:
 
 
 def _values(expression: ast.expr, method: Method) -> tuple[ast.expr, ...] | None:
-    if isinstance(expression, ast.Constant) and expression.value is None:
-        return (expression,)
-    if is_tensor(expression, _gradients_given(method)):
+    if is_none(expression) or is_tensor(expression, _gradients_given(method)):
         return (expression,)
     return _display(expression, method)
 
@@ -106,9 +108,7 @@ def _display(expression: ast.expr, method: Method) -> tuple[ast.expr, ...] | Non
     """The entries of a tuple that is written out, also as a sum, a multiple or a local name."""
     match expression:
         case ast.Tuple(elts=entries):
-            parts = [_entry(entry, method) for entry in entries]
-            known = [part for part in parts if part is not None]
-            return sum(known, ()) if len(known) == len(parts) else None
+            return _entries(entries, method)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             first, second = _display(left, method), _display(right, method)
             return first + second if first is not None and second is not None else None
@@ -123,18 +123,26 @@ def _display(expression: ast.expr, method: Method) -> tuple[ast.expr, ...] | Non
             return None
 
 
+def _entries(entries: Sequence[ast.expr], method: Method) -> tuple[ast.expr, ...] | None:
+    parts = [_entry(entry, method) for entry in entries]
+    known = [part for part in parts if part is not None]
+    return sum(known, ()) if len(known) == len(parts) else None
+
+
 def _entry(entry: ast.expr, method: Method) -> tuple[ast.expr, ...] | None:
+    """What one entry of a tuple holds; several for `*[grad]` and `*[None] * 3`."""
     if not isinstance(entry, ast.Starred):
         return (entry,)
-    inner = entry.value
-    match inner:
+    match entry.value:
         case ast.List(elts=elements):
-            return _display(ast.Tuple(elements, ast.Load()), method)
+            return _entries(elements, method)
         case ast.BinOp(left=ast.List(elts=elements), op=ast.Mult(), right=ast.Constant(value=int(times))):
-            repeated = _display(ast.Tuple(elements, ast.Load()), method)
+            repeated = _entries(elements, method)
             return repeated * times if repeated is not None else None
-        case _:
-            return _display(inner, method) if not isinstance(inner, ast.Name) else None
+        case ast.Name():
+            return None
+        case inner:
+            return _display(inner, method)
 
 
 def is_tensor(expression: ast.expr, tensors: frozenset[str]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from gradverify.source.tree import called_name, definitions_behind
+from gradverify.source.live import definitions_behind
+from gradverify.source.tree import called_name, each, names_in
 
 COUNTING = frozenset({"len", "mean", "nanmean", "var", "std", "var_mean", "std_mean", "numel", "nelement"})
 """Calls whose result is a size, or goes by one."""
@@ -41,20 +42,25 @@ def _scales(node: ast.AST, sizes: frozenset[str]) -> bool:
 
 def _holds_size(node: ast.AST, sizes: frozenset[str]) -> bool:
     """Whether an operand is a size, or a number that is made of one."""
-    if isinstance(node, ast.expr) and (_is_size(node) or (isinstance(node, ast.Name) and node.id in sizes)):
-        return True
-    if isinstance(node, ast.Call):
-        return called_name(node) in _PLAIN and any(_holds_size(a, sizes) for a in node.args)
-    inner = node.operand if isinstance(node, ast.UnaryOp) else None
-    parts = (node.left, node.right) if isinstance(node, ast.BinOp) else () if inner is None else (inner,)
-    return any(_holds_size(part, sizes) for part in parts)
+    match node:
+        case ast.Name(id=name) if name in sizes:
+            return True
+        case ast.expr() if _is_size(node):
+            return True
+        case ast.Call(args=parts) if called_name(node) in _PLAIN:
+            return any(_holds_size(part, sizes) for part in parts)
+        case ast.UnaryOp(operand=operand):
+            return _holds_size(operand, sizes)
+        case ast.BinOp(left=left, right=right):
+            return _holds_size(left, sizes) or _holds_size(right, sizes)
+        case _:
+            return False
 
 
 def _sizes(body: ast.FunctionDef) -> frozenset[str]:
     """Local names that are given a size, or several."""
-    given = (n for n in ast.walk(body) if isinstance(n, ast.Assign) and _is_size(n.value))
-    targets = (t for assigned in given for t in assigned.targets)
-    return frozenset(n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+    given = (node for node in each(ast.Assign, body) if _is_size(node.value))
+    return frozenset(name for node in given for t in node.targets for name in names_in(t))
 
 
 def _is_size(node: ast.expr) -> bool:

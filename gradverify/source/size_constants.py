@@ -11,27 +11,27 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
 
 from gradverify.model import POWER_OF_TWO, SizeConstant
-from gradverify.source.reachable import statements_behind
-from gradverify.source.tree import KEPT_TREES, integer, last_name, rounds_of, tree_of
+from gradverify.module_files import imported_file
+from gradverify.source.module import Import, Module, module_of
+from gradverify.source.tree import (
+    assigned,
+    bindings,
+    called_name,
+    defaults_of,
+    each,
+    integer,
+    last_name,
+    names_in,
+    parameters_of,
+    rounds_of,
+)
 
 MOST_MODULES = 32
 """Other modules that are read for one target."""
-
-
-@dataclass(frozen=True)
-class _Imported:
-    """A name as an import binds it."""
-
-    level: int
-    """Of a relative import, the dots."""
-    module: str
-    name: str = ""
-    """What is taken of the module; empty for the module itself, `*` for everything."""
 
 
 def statements_elsewhere(path: Path, source: str, attribute: str) -> Iterator[tuple[str, ast.stmt]]:
@@ -42,7 +42,7 @@ def statements_elsewhere(path: Path, source: str, attribute: str) -> Iterator[tu
     waiting, seen, read = [(path, source, attribute)], {(path, attribute)}, {path: source}
     while waiting:
         here, text, name = waiting.pop()
-        for statement in statements_behind(text, name):
+        for statement in module_of(text).behind(name):
             if here != path:
                 yield here.name, statement
             for file, used in _used_of_others(here, text, statement):
@@ -55,57 +55,23 @@ def statements_elsewhere(path: Path, source: str, attribute: str) -> Iterator[tu
 
 def _used_of_others(path: Path, source: str, statement: ast.stmt) -> Iterator[tuple[Path, str]]:
     """(file, name in it) of what a statement uses of other modules of the package."""
-    imported = _imports(source)
+    imports = module_of(source).imports
+    imported = {one.alias or one.name or one.module: one for one in imports}
+    starred = [one for one in imports if one.name == "*"]
     for node in ast.walk(statement):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            whole = imported.get(node.value.id)
-            if whole is not None and (file := _file_of(path, whole.level, _joined(whole))) is not None:
-                yield file, node.attr
-        elif isinstance(node, ast.Name) and (one := imported.get(node.id)) is not None and one.name:
-            if (file := _file_of(path, one.level, one.module)) is not None:
-                yield file, one.name
-        elif isinstance(node, ast.Name) and node.id not in imported:
-            for starred in (i for i in imported.values() if i.name == "*"):
-                if (file := _file_of(path, starred.level, starred.module)) is not None:
-                    yield file, node.id
-
-
-def _joined(one: _Imported) -> str:
-    return ".".join(filter(None, (one.module, one.name)))
-
-
-@lru_cache(maxsize=KEPT_TREES)
-def _imports(source: str) -> dict[str, _Imported]:
-    """What each imported name of a module stands for; those of star imports under a name that is none."""
-    try:
-        tree = tree_of(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
-    found: dict[str, _Imported] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                found[alias.asname or alias.name] = _Imported(0, alias.name)
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                key = f"* of {node.module}" if alias.name == "*" else alias.asname or alias.name
-                found[key] = _Imported(node.level, node.module or "", alias.name)
-    return found
-
-
-def _file_of(path: Path, level: int, dotted: str) -> Path | None:
-    """The file of a module of the package that a file is in, or beside a lone file; None for any other."""
-    if level:
-        folder = path.parents[level - 1] if level <= len(path.parents) else None
-    else:
-        folder = path.parent
-        while (folder / "__init__.py").is_file():
-            folder = folder.parent
-    if folder is None:
-        return None
-    stem = folder.joinpath(*filter(None, dotted.split(".")))
-    candidates = (stem.with_name(f"{stem.name}.py"), stem / "__init__.py")
-    return next((file for file in candidates if file.is_file() and file != path), None)
+        used: list[tuple[Import, str, str]] = []
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name in imported:
+                used = [(imported[name], imported[name].full, attr)]
+            case ast.Name(id=name) if name not in imported:
+                used = [(one, one.module, name) for one in starred]
+            case ast.Name(id=name) if imported[name].name:
+                used = [(imported[name], imported[name].module, imported[name].name)]
+            case _:
+                pass
+        for one, module, name in used:
+            if (file := imported_file(path, one.level, module.lstrip("."))) is not None:
+                yield file, name
 
 
 def _text(path: Path) -> str:
@@ -149,10 +115,11 @@ def size_constants(source: str, attribute: str, path: Path | None = None) -> tup
     modules of its package counts, too.
     """
     found: dict[int, SizeConstant] = {}
-    behind = [("", statement) for statement in statements_behind(source, attribute)]
+    module = module_of(source)
+    behind = [("", statement) for statement in module.behind(attribute)]
     behind += [] if path is None else statements_elsewhere(path, source, attribute)
     for file, node in behind:
-        for constant in _constants(node):
+        for constant in _constants(node, _options(node, module)):
             if constant.name.lower().endswith(_LAUNCHING):
                 continue
             named = replace(constant, file=file)
@@ -162,12 +129,28 @@ def size_constants(source: str, attribute: str, path: Path | None = None) -> tup
     return tuple(found[value] for value in sorted(found))
 
 
-def _constants(statement: ast.stmt) -> Iterator[SizeConstant]:
+def _options(function: ast.stmt, module: Module) -> set[str]:
+    """The parameters of a function that every call in its module gives a written number: no sizes."""
+    if not isinstance(function, ast.FunctionDef):
+        return set()
+    given = []
+    for call in each(ast.Call, module.tree):
+        if called_name(call) == function.name:
+            values = dict(zip(parameters_of(function), call.args, strict=False))
+            values |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+            given.append({name for name, value in values.items() if integer(value) is not None})
+    options = set.intersection(*given) if given else set()
+    bound = [(name, value) for name, values in bindings(function.body).items() for value in values]
+    return options - {name for name, value in bound if value is None or not names_in(value) <= options}
+
+
+def _constants(statement: ast.stmt, options: set[str]) -> Iterator[SizeConstant]:
     on_its_own = isinstance(statement, ast.Assign | ast.AnnAssign)
     rounds = {id(rounds_of(node)) for node in ast.walk(statement)}
     for node in ast.walk(statement):
         yield from _with_a_name(node, module_level=on_its_own)
-        if id(node) not in rounds:
+        names = names_in(node) if isinstance(node, ast.Compare | ast.BinOp) else set()
+        if id(node) not in rounds and not (names and names <= options):
             yield from _without(node)
         if isinstance(node, ast.For):
             yield from _counted_to(node)
@@ -175,22 +158,17 @@ def _constants(statement: ast.stmt) -> Iterator[SizeConstant]:
 
 def _counted_to(loop: ast.For) -> Iterator[SizeConstant]:
     """`t != 64` in a loop over t: what a counter may be is a size."""
-    counters = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id in counters:
+    counters = names_in(loop.target)
+    for node in each(ast.Compare, loop):
+        if isinstance(node.left, ast.Name) and node.left.id in counters:
             yield from _bare(node.comparators, LEAST_BARE)
 
 
 def _with_a_name(node: ast.AST, *, module_level: bool) -> Iterator[SizeConstant]:
     """`BLOCK = 128`, `kernel[grid](x, BLOCK=128)`, `Config({"BLOCK": 128})`, `def f(x, block=128)`."""
+    if (pair := assigned(node)) is not None:
+        yield from _given(*pair, module_level=module_level)
     match node:
-        case (
-            ast.Assign(targets=[ast.Name(id=name)], value=value)
-            | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
-        ):
-            yield from _named(name, value, 2 if module_level or name.isupper() else LEAST_BARE)
-            if isinstance(value, ast.Dict | ast.Tuple | ast.List | ast.Set) and name.isupper():
-                yield from _table(name, value.values if isinstance(value, ast.Dict) else value.elts)
         case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=parts)):
             for one, part in zip(names, parts, strict=False):
                 yield from _with_a_name(ast.Assign([one], part), module_level=module_level)
@@ -201,9 +179,18 @@ def _with_a_name(node: ast.AST, *, module_level: bool) -> Iterator[SizeConstant]
                 if isinstance(key, ast.Constant) and isinstance(key.value, str) and key.value.isupper():
                     yield from _named(key.value, value, 2)
         case ast.arguments():
-            yield from _defaults(node)
+            for argument, default in defaults_of(node):
+                least = 2 if argument.arg.isupper() else LEAST_BARE
+                yield from _named(argument.arg, default, least) if default is not None else ()
         case _:
             pass
+
+
+def _given(name: str, value: ast.expr, *, module_level: bool) -> Iterator[SizeConstant]:
+    yield from _named(name, value, 2 if module_level or name.isupper() else LEAST_BARE)
+    if name.isupper():  # `BLOCKS = {torch.float32: 64, torch.float64: 48}`: one of them is taken
+        held = value.values if isinstance(value, ast.Dict) else _entries(value)
+        yield from (c for one in held if one is not value for c in _named(name, one, LEAST_BARE))
 
 
 def _without(node: ast.AST) -> Iterator[SizeConstant]:
@@ -278,22 +265,6 @@ def _masked(mask: ast.expr) -> Iterator[SizeConstant]:
             number = _value(mask)
     if number is not None and number > 0 and number & (number + 1) == 0 and number < 1 << MOST_BITS:
         yield SizeConstant(number + 1, "", mask.lineno)
-
-
-def _table(name: str, values: list[ast.expr]) -> Iterator[SizeConstant]:
-    """`BLOCKS = {torch.float32: 64, torch.float64: 48}`: one of them is taken."""
-    for value in values:
-        yield from _named(name, value, LEAST_BARE)
-
-
-def _defaults(arguments: ast.arguments) -> Iterator[SizeConstant]:
-    positional = [*arguments.posonlyargs, *arguments.args]
-    pairs = list(
-        zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)
-    )
-    pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d]
-    for argument, default in pairs:
-        yield from _named(argument.arg, default, 2 if argument.arg.isupper() else LEAST_BARE)
 
 
 def _named(name: str, value: ast.expr, least: int) -> Iterator[SizeConstant]:

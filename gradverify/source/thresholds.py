@@ -7,10 +7,10 @@ range seldom lie in it, and those beside a number that is written down do.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from gradverify.source.reachable import statements_behind
-from gradverify.source.tree import called_name
+from gradverify.source.module import module_of
+from gradverify.source.tree import assigned, called_name
 
 CLAMPS = frozenset({"clamp", "clip", "clamp_", "clip_", "clamp_min", "clamp_max", "hardtanh", "threshold"})
 """Calls whose numbers bound values."""
@@ -24,8 +24,9 @@ def thresholds(source: str, attribute: str) -> tuple[float, ...]:
     Those of backward come first: another threshold than forward's is a mistake there. A constant of the
     module is its number. `attribute` is how the module calls the target.
     """
-    statements = list(statements_behind(source, attribute))
-    constants = dict(_constants(statements))
+    statements = [*module_of(source).behind(attribute)]
+    given = filter(None, map(assigned, statements))
+    constants = {name: number for name, value in given if (number := _number(value, {})) is not None}
     found: list[float] = []
     for statement in statements:
         methods = statement.body if isinstance(statement, ast.ClassDef) else [statement]
@@ -33,19 +34,6 @@ def thresholds(source: str, attribute: str) -> tuple[float, ...]:
         for part in (*backward, *(m for m in methods if m not in backward)):
             found += (number for node in ast.walk(part) for number in _of(node, constants))
     return tuple(dict.fromkeys(number for number in found if number))
-
-
-def _constants(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, float]]:
-    for statement in statements:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                number = _number(value, {})
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                number = _number(value, {})
-            case _:
-                continue
-        if number is not None:
-            yield name, number
 
 
 def _of(node: ast.AST, constants: Mapping[str, float]) -> Iterator[float]:

@@ -1,77 +1,57 @@
-"""Syntax trees: parsed once; what runs when a body runs; names, numbers and calls in an expression."""
+"""Syntax trees: what runs when a body runs; names, numbers and calls in an expression; where they stand."""
 
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from types import FunctionType
-from typing import Any
+from dataclasses import dataclass
+from typing import TypeVar
 
-KEPT_TREES = 16
-"""Files whose trees are kept: a module, and those of its package that call it."""
+N = TypeVar("N", bound=ast.AST)
 
-KEPT_DEFINITIONS = 128
-"""Functions whose trees are kept: those of one target, and the helpers that they call."""
-
-_INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_INNER = (*DEFINITIONS, ast.Lambda)
 
 
-@lru_cache(maxsize=KEPT_TREES)
-def tree_of(source: str | bytes) -> ast.Module:
-    """The tree of a file's text, parsed once for all who ask; it must not be changed.
+@dataclass(frozen=True)
+class Place:
+    """Where something stands: lines from 1, columns from 0 in bytes of UTF-8."""
 
-    Raises as `ast.parse` does.
-    """
-    with warnings.catch_warnings(action="ignore"):
-        return ast.parse(source)
+    line: int
+    start: int
+    last_line: int
+    end: int
+    name: str = ""
+    """That of a definition, by which it is shown."""
 
-
-def definition(function: Any) -> ast.FunctionDef | None:  # noqa: ANN401 - whatever the user's is
-    """The tree of a live function, without what decorators put around it; it must not be changed.
-
-    Lines count from 1 at its first decorator. None where the source cannot be had.
-    """
-    try:
-        plain = inspect.unwrap(function)
-        return _definition(plain) if isinstance(plain, FunctionType) else _first_function(plain)
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return None
+    @classmethod
+    def of(cls, node: ast.expr | ast.stmt) -> Place:
+        """That of a node."""
+        last, end = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset + 1
+        return cls(node.lineno, node.col_offset, last, end, getattr(node, "name", ""))
 
 
-@lru_cache(maxsize=KEPT_DEFINITIONS)
-def _definition(function: FunctionType) -> ast.FunctionDef | None:
-    return _first_function(function)
+def each(kind: type[N], tree: ast.AST) -> Iterator[N]:
+    """Every node of a kind in a tree, from the top down."""
+    return (node for node in ast.walk(tree) if isinstance(node, kind))
 
 
-def _first_function(source: Any) -> ast.FunctionDef | None:  # noqa: ANN401
-    with warnings.catch_warnings(action="ignore"):
-        tree = ast.parse(textwrap.dedent(inspect.getsource(source)))
-    return next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), None)
+def first_line(node: ast.stmt) -> int:
+    """The first line of a statement, its decorators included."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)])
 
 
-def definitions_behind(function: Any) -> Iterator[tuple[ast.FunctionDef, Mapping[str, Any]]]:  # noqa: ANN401
-    """The definition of a live function and of those that it calls by name, with the names known there."""
-    own = definition(function)
-    if own is None:
-        return
-    known = getattr(function, "__globals__", {})
-    yield own, known
-    called = {n.func.id for n in ast.walk(own) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-    for name in sorted(called):
-        helper = known.get(name)
-        inner = definition(helper) if isinstance(helper, FunctionType) and helper is not function else None
-        if inner is not None:
-            yield inner, helper.__globals__  # type: ignore[union-attr]
-
-
-def iterates(function: Any) -> bool:  # noqa: ANN401
-    """Whether a live function, or a helper of it, repeats a step until it converges, as Newton's."""
-    nodes = (node for body, _ in definitions_behind(function) for node in ast.walk(body))
-    return any(isinstance(node, ast.While) or rounds_of(node) is not None for node in nodes)
+def classes_within(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.ClassDef]]:
+    """Every class statement with its qualified name, in source order."""
+    for node in ast.iter_child_nodes(tree):
+        below = prefix
+        if isinstance(node, DEFINITIONS):
+            below += f"{node.name}." if isinstance(node, ast.ClassDef) else f"{node.name}.<locals>."
+        if isinstance(node, ast.ClassDef):
+            yield prefix + node.name, node
+        if not isinstance(node, ast.expr):
+            yield from classes_within(node, below)
 
 
 def rounds_of(node: ast.AST) -> ast.Call | None:
@@ -102,29 +82,27 @@ def own_nodes_of(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
             yield from own_nodes(statement)
 
 
-def blocks(body: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
-    """A list of statements and every list nested in it."""
-    yield body
-    for statement in body:
-        if isinstance(statement, _INNER):
-            continue
-        for field in ("body", "orelse", "finalbody"):
-            inner = getattr(statement, field, None)
-            if isinstance(inner, list):
-                yield from blocks(inner)
-        for holder in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-            yield from blocks(holder.body)
-
-
-def names_read(node: ast.AST) -> set[str]:
-    """Every name that is read in an expression."""
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+def names_in(tree: ast.AST) -> set[str]:
+    """Every name in a tree, read or bound."""
+    return {node.id for node in each(ast.Name, tree)}
 
 
 def names_bound(body: Sequence[ast.stmt]) -> set[str]:
     """Every name that statements assign to, without functions inside."""
     nodes = own_nodes_of(body)
     return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def assigned(statement: ast.AST) -> tuple[str, ast.expr] | None:
+    """(name, value) of `name = value`, annotated or not; None for another node."""
+    match statement:
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=value)
+            | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+        ):
+            return name, value
+        case _:
+            return None
 
 
 def bindings(body: Sequence[ast.stmt]) -> dict[str, list[ast.expr | None]]:
@@ -137,27 +115,10 @@ def bindings(body: Sequence[ast.stmt]) -> dict[str, list[ast.expr | None]]:
                 if isinstance(target, ast.Name):
                     found.setdefault(target.id, []).append(node.value)
                     seen.add(id(target))
-    for statement in body:
-        for node in ast.walk(statement):
-            bound = isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-            if bound and isinstance(node, ast.Name) and id(node) not in seen:
-                found.setdefault(node.id, []).append(None)
+    for name in (name for statement in body for name in each(ast.Name, statement)):
+        if not isinstance(name.ctx, ast.Load) and id(name) not in seen:
+            found.setdefault(name.id, []).append(None)
     return found
-
-
-def imported_names(tree: ast.Module) -> dict[str, str]:
-    """What each imported name stands for: `{"F": "torch.nn.functional"}`."""
-    names: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                top = alias.name.partition(".")[0]
-                names[alias.asname or top] = alias.name if alias.asname else top
-        elif isinstance(node, ast.ImportFrom):
-            base = "." * node.level + (node.module or "")
-            for alias in node.names:
-                names[alias.asname or alias.name] = f"{base}.{alias.name}"
-    return names
 
 
 def dotted(node: ast.expr, names: Mapping[str, str]) -> str:
@@ -180,6 +141,11 @@ def last_name(node: ast.AST) -> str:
 def called_name(node: ast.AST) -> str:
     """The last name of what is called: `mm` of `torch.mm(a, b)` and of `a.mm(b)`; empty for another node."""
     return last_name(node.func) if isinstance(node, ast.Call) else ""
+
+
+def bare_name(node: ast.AST) -> str:
+    """The last name of what is called, or of the expression itself: that of a decorator or a base."""
+    return called_name(node) or last_name(node)
 
 
 def root_name(node: ast.AST) -> str:
@@ -208,7 +174,7 @@ def integer(node: ast.AST) -> int | None:
             return None
 
 
-def parameters_of(function: ast.FunctionDef) -> tuple[str, ...]:
+def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
     """The parameters that can be given by position, in order."""
     return tuple(a.arg for a in (*function.args.posonlyargs, *function.args.args))
 
@@ -218,3 +184,11 @@ def every_parameter(function: ast.FunctionDef) -> tuple[str, ...]:
     arguments = function.args
     rest = (*arguments.kwonlyargs, *filter(None, (arguments.vararg, arguments.kwarg)))
     return (*parameters_of(function), *(a.arg for a in rest))
+
+
+def defaults_of(arguments: ast.arguments) -> list[tuple[ast.arg, ast.expr | None]]:
+    """Each parameter that holds one value, with its default: first those by position."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    missing = [None] * (len(positional) - len(arguments.defaults))
+    defaults = (*missing, *arguments.defaults, *arguments.kw_defaults)
+    return [*zip((*positional, *arguments.kwonlyargs), defaults, strict=True)]

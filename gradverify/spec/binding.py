@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path as FilePath
 
+from gradverify.cases.messages import did_you_mean
 from gradverify.model import Mistake, Target, TargetKind
+from gradverify.source import Signature
 from gradverify.spec.function import SpecFunction
-from gradverify.spec.messages import did_you_mean
 from gradverify.spec.read import SpecFile
-from gradverify.spec.signature import Signature, check_annotations, check_inputs
+from gradverify.spec.signature import check_annotations, check_inputs
 from gradverify.spec.source import At, Complaint
 
 

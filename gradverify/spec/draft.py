@@ -12,74 +12,64 @@ from dataclasses import dataclass
 
 import yaml
 
-from gradverify.deduced import (
-    Deduced,
-    DeducedInput,
-    DeducedList,
-    DeducedLiteral,
-    DeducedObject,
-    DeducedSize,
-    DeducedTensor,
-)
+from gradverify.cases.inputs import GROUP, ChoicesSpec, InputSpec, ListSpec, TensorSpec, ValueSpec
+from gradverify.cases.messages import number
+from gradverify.cases.sizes import Expression, size
+from gradverify.cases.sweep import FunctionSpec
 from gradverify.errors import SpecError
-from gradverify.model import Mistake, Nested, Parameter, Target, with_parts
+from gradverify.model import Mistake, ObjectInput, Parameter, Target, with_parts
 from gradverify.source import GROUPS
 from gradverify.spec.function import SpecFunction, read_function, split_key
-from gradverify.spec.ranks import GROUP
 from gradverify.spec.yaml_core import STR, CoreLoader
 
-_INTEGER = re.compile(r"-?\d+")
-_DECIMAL = re.compile(r"-?\d+\.\d+")
+_DEFAULTS = TensorSpec("", ())
+_WRITTEN = ("dtype", "domain", "range", "layout", "structure", "distinct", "requires_grad", "optional")
+"""The keys of a tensor beside its shape or its values, in the order a person writes them."""
 
 
-def drafted_function(name: str, deduced: Deduced, known_codes: Collection[str]) -> SpecFunction:
-    """The function of a spec that would hold the deduced entry, read as any other one.
-
-    Raises `SpecError` where the format cannot say what was deduced.
-    """
-    return function_of(name, entry_data(deduced), known_codes)
-
-
-def function_of(name: str, raw: dict[str, object], known_codes: Collection[str]) -> SpecFunction:
+def function_of(name: str, spec: FunctionSpec, known_codes: Collection[str]) -> SpecFunction:
     """The function of an entry that no file holds yet, read as any other one.
 
-    Raises `SpecError` for what is wrong with it.
+    Raises `SpecError` where the format cannot say it, or for what is wrong with it.
     """
+    raw = entry_data(spec)
     function, faults = read_function(name, raw, split_key(name, raw, "module.py"), known_codes)
     if function is None:
         raise SpecError([Mistake(f"{'.'.join(map(str, f.path))}: {f.message}") for f in faults])
     return function
 
 
-def entry_data(deduced: Deduced) -> dict[str, object]:
+def entry_data(spec: FunctionSpec) -> dict[str, object]:
     """The entry as plain data, in the order a person writes it."""
-    data: dict[str, object] = {}
-    if deduced.sizes:
-        data["sizes"] = {name: _swept(values) for name, values in deduced.sizes}
-    data["inputs"] = {i.name: input_data(i) for i in deduced.inputs}
-    if deduced.reference:
-        data["reference"] = deduced.reference
-    if deduced.default_dtype:
-        data["default_dtype"] = deduced.default_dtype
-    return data
+    sizes = {name: values[0] if len(values) == 1 else list(values) for name, values in spec.sweep.sizes}
+    data = {
+        "sizes": sizes,
+        "inputs": {i.name: input_data(i) for i in spec.sweep.inputs},
+        "reference": spec.reference,
+        "default_dtype": spec.default_dtype,
+    }
+    return {key: value for key, value in data.items() if value or key == "inputs"}
 
 
-def input_data(deduced: DeducedInput) -> object:
+def input_data(spec: InputSpec) -> object:
     """One input as plain data, in its shortest form."""
-    match deduced:
-        case DeducedTensor():
-            return _tensor(deduced)
-        case DeducedLiteral(choices=choices):
-            return {"choices": list(choices)} if len(choices) > 1 else _literal(choices[0])
-        case DeducedSize(expression=expression):
-            return {"size": _dimension(expression)}
-        case DeducedList(items=items):
+    match spec:
+        case TensorSpec():
+            return _tensor(spec)
+        case ChoicesSpec(choices=choices):
+            return {"choices": list(choices)}
+        case ListSpec(items=items):
             return {"list": [_tensor(item) for item in items]}
-        case DeducedObject(path=path) if path == GROUP:
+        case ObjectInput(path=path) if path == GROUP:
             return {"process_group": "world"}
-        case DeducedObject(path=path, init=init, parameters=parameters):
+        case ObjectInput(path=path, init=init, parameters=parameters):
             made = {"object": path} if init is None else {"object": path, "init": list(init)}
             return {**made, "parameters": parameters} if parameters else made
+        case ValueSpec(value=value):
+            form = {Expression: "size", tuple: "tuple", str: "value"}.get(type(value), "")
+            return {form: _plain(value)} if form else value
+        case _:
+            raise TypeError(type(spec).__name__)
 
 
 PLACEHOLDERS: Mapping[str, object] = {
@@ -100,7 +90,7 @@ def placeholder(parameter: Parameter) -> object:
 
 
 def entry_to_fill_in(
-    target: Target, *, on_ranks: bool = False, known: Sequence[DeducedInput] = ()
+    target: Target, *, on_ranks: bool = False, known: Sequence[InputSpec] = ()
 ) -> dict[str, object]:
     """The entry of a target of which only its author knows the inputs, and how they lie on ranks.
 
@@ -117,69 +107,48 @@ def entry_to_fill_in(
     return {"world_size": [2, 1, 3], "inputs": inputs, "output_placement": "local"}
 
 
-def _swept(values: tuple[int, ...]) -> object:
-    return values[0] if len(values) == 1 else list(values)
-
-
-def _literal(value: Nested) -> object:
-    if isinstance(value, tuple):
-        return {"tuple": list(value)}
-    return {"value": value} if isinstance(value, str) else value
-
-
-def _tensor(tensor: DeducedTensor) -> object:
-    shape: list[object] = [_dimension(d) for d in tensor.shape]
-    data: dict[str, object] = {"shape": shape} if tensor.value is None else {"value": _lists(tensor.value)}
-    if tensor.dtype != "float64" or tensor.value is not None:
-        data["dtype"] = tensor.dtype
-    if tensor.domain != "real":
-        data["domain"] = tensor.domain
-    if tensor.range:
-        data["range"] = [_bound(bound) for bound in tensor.range]
-    if tensor.layout:
-        data["layout"] = tensor.layout
-    if tensor.structure:
-        data["structure"] = tensor.structure
-    if tensor.requires_grad is not None:
-        data["requires_grad"] = tensor.requires_grad
-    if tensor.optional:
-        data["optional"] = True
+def _tensor(spec: TensorSpec) -> object:
+    shape = _plain(spec.shape)
+    data = {"shape": shape} if spec.value is None else {"value": _plain(spec.value), "dtype": spec.dtype}
+    said = {key: getattr(spec, key) for key in _WRITTEN}
+    data |= {key: _plain(value) for key, value in said.items() if value != getattr(_DEFAULTS, key)}
     return shape if len(data) == 1 else data
 
 
-def _lists(value: Nested) -> object:
-    return [_lists(v) for v in value] if isinstance(value, tuple) else value
+def _plain(value: object) -> object:
+    """A size, a literal or nested ones as a spec writes them."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    made = size(value.text) if isinstance(value, Expression) else value
+    return made.text if isinstance(made, Expression) else made
 
 
-def _bound(expression: str) -> object:
-    return float(expression) if _DECIMAL.fullmatch(expression) else _dimension(expression)
-
-
-def _dimension(expression: str) -> object:
-    return int(expression) if _INTEGER.fullmatch(expression) else expression
-
-
-def shown(deduced: Deduced) -> str:
+def shown(spec: FunctionSpec) -> str:
     """The inputs on one line: `x [n, d], index int64 [k], eps 1e-05`; a default dtype where it is set."""
-    inputs = ", ".join(f"{i.name} {_short(i)}".rstrip() for i in deduced.inputs)
-    return f"{inputs}; default_dtype {deduced.default_dtype}" if deduced.default_dtype else inputs
+    inputs = ", ".join(f"{i.name} {_short(i)}".rstrip() for i in spec.sweep.inputs)
+    return f"{inputs}; default_dtype {spec.default_dtype}" if spec.default_dtype else inputs
 
 
-def _short(deduced: DeducedInput) -> str:
-    match deduced:
-        case DeducedTensor():
-            dtype = "" if deduced.dtype == "float64" else f"{deduced.dtype} "
-            constant = " (a constant)" if deduced.requires_grad is False else ""
-            optional = " or None" if deduced.optional else ""
-            return f"{dtype}[{', '.join(deduced.shape)}]{constant}{optional}"
-        case DeducedLiteral(choices=choices):
-            return " | ".join(repr(c) for c in choices)
-        case DeducedSize(expression=expression):
-            return f"= {expression}"
-        case DeducedList(items=items):
-            return f"{len(items)} tensors [{', '.join(items[0].shape)}]" if items else "[]"
-        case DeducedObject(path=path, init=init):
+def _short(spec: InputSpec) -> str:
+    match spec:
+        case TensorSpec(dtype=dtype, requires_grad=wanted, optional=optional):
+            before = "" if dtype == "float64" else f"{dtype} "
+            constant = " (a constant)" if wanted is False else ""
+            return f"{before}{_shape(spec)}{constant}{' or None' * optional}"
+        case ChoicesSpec(choices=choices):
+            return " | ".join(map(repr, choices))
+        case ListSpec(items=items):
+            return f"{len(items)} tensors {_shape(items[0])}" if items else "[]"
+        case ObjectInput(path=path, init=init):
             return path if init is None else f"{path}({', '.join(map(repr, init))})"
+        case ValueSpec(value=value):
+            return f"= {value.text}" if isinstance(value, Expression) else repr(value)
+        case _:
+            raise TypeError(type(spec).__name__)
+
+
+def _shape(spec: TensorSpec) -> str:
+    return f"[{', '.join(d.text if isinstance(d, Expression) else str(d) for d in spec.shape)}]"
 
 
 WIDTH = 96
@@ -260,7 +229,7 @@ def flow(value: object) -> str:
     if isinstance(value, str):
         return value if _is_plain(value) else json.dumps(value, ensure_ascii=False)
     if isinstance(value, float):
-        return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(repr(value), repr(value))
+        return number(value)
     return json.dumps(value)
 
 

@@ -1,6 +1,6 @@
 """The values of a spec file as annotated types: each is checked by one function, with its own sentence.
 
-A message that begins with "must" is completed with the name of its key by `gradverify.spec.translate`.
+A message that begins with "must" is completed with the name of its key by `gradverify.spec.mistakes`.
 """
 
 from __future__ import annotations
@@ -9,27 +9,24 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from datetime import date
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
+from gradverify.cases.inputs import COMPLEX, FLOATING, INTEGERS, shape_of
+from gradverify.cases.messages import described, did_you_mean, number, shown
+from gradverify.cases.sizes import (
+    MAX_SIZE,
+    Condition,
+    Expression,
+    is_size_name,
+    parse_condition,
+    parse_expression,
+)
 from gradverify.model import Nested, Scalar
-from gradverify.spec.messages import described, did_you_mean, number, shown
-from gradverify.spec.sizes import MAX_SIZE, Expression, ExpressionError, constant, parse_expression
 
-OWN_MESSAGE = "gradverify"
-"""The pydantic error type of our own sentences."""
-FLOATING = ("float64", "float32", "float16", "bfloat16")
-COMPLEX = ("complex128", "complex64")
-INTEGERS = {
-    "int64": (-(2**63), 2**63),
-    "int32": (-(2**31), 2**31),
-    "int16": (-(2**15), 2**15),
-    "int8": (-(2**7), 2**7),
-    "uint8": (0, 2**8),
-}
-"""Integer dtypes with their half-open limits."""
 DTYPES = (*FLOATING, *COMPLEX, *INTEGERS, "bool")
 DOMAINS = ("real", "positive", "negative", "nonzero", "unit")
 STRUCTURES = (
@@ -39,13 +36,21 @@ STRUCTURES = (
 LAYOUTS = ("sparse_coo", "sparse_csr")
 MAX_COUNT = 100
 """Tensors of one list. Each is differentiated: beyond, a count is too high by mistake."""
+MAX_OUTPUTS = 1000
+"""Positions of outputs; no forward returns this many, and a position is printed with each finding."""
+MOST_RANKS = 16
+"""Processes of one machine: what more of them would show, these do."""
+PLACEMENTS = ("local", "replicate", "shard(0)", "partial")
+GRADIENTS = ("replicate", "partial", "partial(avg)", "shard(0)")
+SHARD = re.compile(r"shard\(\s*(\d{1,2})\s*\)", re.ASCII)
 
 _DIMENSION_KEY = re.compile(r"-?\d+", re.ASCII)
+_ATTRIBUTE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
-def wrong(message: str) -> PydanticCustomError:
-    """Return an error that carries a sentence of our own."""
-    return PydanticCustomError(OWN_MESSAGE, "{message}", {"message": message})
+class FieldError(ValueError):
+    """A value that a spec cannot have; the message is the sentence to report."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,102 +69,96 @@ class Checked:
         return dict(self.schema)
 
 
-def _dimension(value: object) -> Expression:
-    if isinstance(value, int) and not isinstance(value, bool):
-        if value < 0:
-            raise wrong(f"a dimension cannot be negative: {number(value)}")
-        if value > MAX_SIZE:
-            raise wrong(f"a dimension is at most {MAX_SIZE}, not {number(value)}")
-        return constant(value)
-    if isinstance(value, str):
-        return _expression(value)
-    hint = "; a shape is one flat list" if isinstance(value, list) else ""
-    raise wrong(f"a dimension is an integer, a size name or an expression, not {described(value)}{hint}")
-
-
-def _integer(value: object) -> Expression:
-    # Unlike a dimension it may be negative.
-    if isinstance(value, int) and not isinstance(value, bool) and -MAX_SIZE <= value <= MAX_SIZE:
-        return constant(value)
-    if isinstance(value, str):
-        return _expression(value)
-    raise wrong(f"must be an integer, a size name or an expression, not {described(value)}")
-
-
-def _tuple(value: object) -> object:
-    # Strings are size expressions here: nothing else would be worth writing twice.
-    if isinstance(value, list):
-        return tuple(_tuple(item) for item in value)
-    if isinstance(value, str):
-        return _expression(value)
-    if isinstance(value, dict):
-        raise wrong("a tuple holds numbers, sizes, expressions and lists of them, not a mapping")
-    return value
-
-
-def _tuple_of(value: object) -> object:
-    if not isinstance(value, list):
-        raise wrong(f"must be a list, not {described(value)}")
-    return _tuple(value)
-
-
-def _constant_at(value: dict[str, list[Expression]]) -> dict[str, list[Expression]]:
-    for key in value:
-        if not _DIMENSION_KEY.fullmatch(key) or len(key) > 3:
-            raise wrong(f"`constant_at` maps dimensions to indices: `{shown(key)}` is no dimension")
-    return value
+def is_integer(value: object) -> bool:
+    """Whether a value is an integer, and not true or false."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def given(value: object) -> object:
     """Refuse null: a key that says nothing is left out."""
     if value is None:
-        raise wrong("must have a value: leave the key out instead")
+        raise FieldError("must have a value: leave the key out instead")
     return value
 
 
-def _expression(text: str) -> Expression:
-    try:
-        return parse_expression(text)
-    except ExpressionError as error:
-        raise wrong(str(error)) from None
-
-
-def finite(value: object) -> int | float:
+def finite(value: Any) -> int | float:  # noqa: ANN401 - of whatever kind
     """Refuse what is not a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong(f"must be a number, not {described(value)}")
+    if not is_integer(value) and not isinstance(value, float):
+        raise FieldError(f"must be a number, not {described(value)}")
     try:
         if math.isfinite(float(value)):
-            return value
+            return value  # type: ignore[no-any-return]
     except OverflowError:
         pass
-    raise wrong(f"must be a finite number, not {number(value)}")
+    raise FieldError(f"must be a finite number, not {number(value)}")
+
+
+def _dimension(value: Any) -> int | Expression:  # noqa: ANN401
+    if isinstance(value, str):
+        return parse_expression(value)
+    if not is_integer(value):
+        hint = "; a shape is one flat list" if isinstance(value, list) else ""
+        said = f"a dimension is an integer, a size name or an expression, not {described(value)}{hint}"
+        raise FieldError(said)
+    if value < 0:
+        raise FieldError(f"a dimension cannot be negative: {number(value)}")
+    if value > MAX_SIZE:
+        raise FieldError(f"a dimension is at most {MAX_SIZE}, not {number(value)}")
+    return value  # type: ignore[no-any-return]
+
+
+def _integer(value: Any) -> int | Expression:  # noqa: ANN401
+    # Unlike a dimension it may be negative.
+    if isinstance(value, str):
+        return parse_expression(value)
+    if is_integer(value) and -MAX_SIZE <= value <= MAX_SIZE:
+        return value  # type: ignore[no-any-return]
+    raise FieldError(f"must be an integer, a size name or an expression, not {described(value)}")
 
 
 def _bound(value: object) -> int | float | Expression:
     if isinstance(value, str):
-        return _expression(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong(f"a bound is a number or a size expression, not {described(value)}")
+        return parse_expression(value)
+    if not is_integer(value) and not isinstance(value, float):
+        raise FieldError(f"a bound is a number or a size expression, not {described(value)}")
     return finite(value)
 
 
-def _two(bounds: list[Bound]) -> list[Bound]:
+def _two(bounds: list[Any]) -> list[Any]:
     if len(bounds) != 2:
-        raise wrong(f"`range` has two bounds, [low, high], not {len(bounds)}")
+        raise FieldError(f"`range` has two bounds, [low, high], not {len(bounds)}")
     return bounds
 
 
-def _dtype(value: object) -> str:
-    if not isinstance(value, str) or value not in DTYPES:
-        named = (
-            f"`{shown(value)}` is no dtype"
-            if isinstance(value, str)
-            else f"a dtype cannot be {described(value)}"
-        )
-        meant = did_you_mean(value.removeprefix("torch."), DTYPES) if isinstance(value, str) else ""
-        raise wrong(named + (meant or f"; dtypes: {', '.join(DTYPES)}"))
+def _tuple(value: object) -> object:
+    # Strings are size expressions here: nothing else would be worth writing twice.
+    if isinstance(value, list):
+        return tuple(map(_tuple, value))
+    if isinstance(value, dict):
+        raise FieldError("a tuple holds numbers, sizes, expressions and lists of them, not a mapping")
+    return parse_expression(value) if isinstance(value, str) else value
+
+
+def _tuple_of(value: object) -> object:
+    if not isinstance(value, list):
+        raise FieldError(f"must be a list, not {described(value)}")
+    return _tuple(value)
+
+
+def _constant_at(value: dict[str, Any]) -> dict[str, Any]:
+    for key in value:
+        if not _DIMENSION_KEY.fullmatch(key) or len(key) > 3:
+            raise FieldError(f"`constant_at` maps dimensions to indices: `{shown(key)}` is no dimension")
     return value
+
+
+def _dtype(value: object) -> str:
+    if isinstance(value, str) and value in DTYPES:
+        return value
+    if not isinstance(value, str):
+        raise FieldError(f"a dtype cannot be {described(value)}; dtypes: {', '.join(DTYPES)}")
+    meant = did_you_mean(value.removeprefix("torch."), DTYPES) or f"; dtypes: {', '.join(DTYPES)}"
+    raise FieldError(f"`{shown(value)}` is no dtype{meant}")
 
 
 def one_of(key: str, plural: str, known: tuple[str, ...]) -> Checked:
@@ -169,33 +168,25 @@ def one_of(key: str, plural: str, known: tuple[str, ...]) -> Checked:
         if isinstance(value, str) and value in known:
             return value
         meant = did_you_mean(value, known) if isinstance(value, str) else ""
-        raise wrong(f"`{key}` cannot be {described(value)}" + (meant or f"; {plural}: {', '.join(known)}"))
+        raise FieldError(
+            f"`{key}` cannot be {described(value)}" + (meant or f"; {plural}: {', '.join(known)}")
+        )
 
     return Checked(check, {"enum": list(known)})
 
 
-def _size(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        hint = "; write the expression where the size is used" if isinstance(value, str) else ""
-        raise wrong(f"a size is an integer or a list of integers, not {described(value)}{hint}")
-    if not 0 <= value <= MAX_SIZE:
-        raise wrong(f"a size is between 0 and {MAX_SIZE}, not {number(value)}")
-    return value
+def _whole(what: str, otherwise: str, low: int, high: int) -> Callable[[Any], int]:
+    """What checks an integer from `low` on and up to `high`, with a sentence for each end."""
 
+    def check(value: Any) -> int:  # noqa: ANN401
+        if not is_integer(value):
+            hint = "; write the expression where the size is used" if what.startswith("a size") else ""
+            raise FieldError(f"{what}, not {described(value)}{hint * isinstance(value, str)}")
+        if not low <= value <= high:
+            raise FieldError(f"{otherwise}, not {number(value)}")
+        return value  # type: ignore[no-any-return]
 
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise wrong(f"a count is an integer or a list of integers, not {described(value)}")
-    if not 1 <= value <= MAX_COUNT:
-        raise wrong(f"a count is between 1 and {MAX_COUNT}, not {number(value)}")
-    return value
-
-
-def _counts(values: list[int]) -> list[int]:
-    if not values:
-        raise wrong("a list of counts cannot be empty")
-    _refuse_twice(values)
-    return values
+    return check
 
 
 def as_list(value: object) -> object:
@@ -203,63 +194,223 @@ def as_list(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
-def _swept(values: list[int]) -> list[int]:
-    if not values:
-        raise wrong("a list of sizes cannot be empty")
-    _refuse_twice(values)
-    if values == [0]:
-        raise wrong("a size that is only 0 makes every case empty: add another value, `[3, 0]`")
-    return values
+def _values(what: str) -> Callable[[list[int]], list[int]]:
+    """What checks the list of values that something is swept over."""
+
+    def check(values: list[int]) -> list[int]:
+        if not values:
+            raise FieldError(f"a list of {what} cannot be empty")
+        if what == "sizes" and values == [0]:
+            raise FieldError("a size that is only 0 makes every case empty: add another value, `[3, 0]`")
+        return _each_once(values)
+
+    return check
 
 
-def _refuse_twice(values: list[int]) -> None:
+def _each_once(values: list[Any]) -> list[Any]:
     twice = [value for index, value in enumerate(values) if value in values[:index]]
     if twice:
-        raise wrong(f"{twice[0]} is listed twice")
+        name = f"`{shown(twice[0])}`" if isinstance(twice[0], str) else twice[0]
+        raise FieldError(f"{name} is listed twice")
+    return values
 
 
 def _scalar(value: object) -> Scalar:
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise wrong(f"a literal is a number, a string, true, false or null, not {described(value)}")
+    raise FieldError(f"a literal is a number, a string, true, false or null, not {described(value)}")
 
 
 def _distinct(values: list[Scalar]) -> list[Scalar]:
     if not values:
-        raise wrong("`choices` cannot be empty")
+        raise FieldError("`choices` cannot be empty")
     marks = [repr(value) for value in values]
     for index, mark in enumerate(marks):
         if mark in marks[:index]:
-            raise wrong(f"{described(values[index])} is listed twice".replace("empty is", "null is"))
+            name = described(values[index]).replace("empty", "null")
+            raise FieldError(f"{name} is listed twice")
     return values
 
 
 def _nested(value: object) -> Nested:
     if isinstance(value, dict):
-        raise wrong("`value` is a number or nested lists of numbers, not a mapping")
+        raise FieldError("`value` is a number or nested lists of numbers, not a mapping")
     if not isinstance(value, list):
         return _scalar(value)
-    items = tuple(_nested(item) for item in value)
+    items = tuple(map(_nested, value))
     if len({shape_of(item) for item in items}) > 1:
-        raise wrong("`value` is ragged: every list of one level must have the same length")
+        raise FieldError("`value` is ragged: every list of one level must have the same length")
     return items
 
 
-def shape_of(value: Nested) -> tuple[int, ...]:
-    """Return the shape of rectangular nested tuples."""
-    if not isinstance(value, tuple):
-        return ()
-    return (len(value), *(shape_of(value[0]) if value else ()))
+def _word(key: str, value: object, known: tuple[str, ...]) -> str:
+    """One way of lying on ranks, as `shard(0)` is written without spaces."""
+    shard = SHARD.fullmatch(value) if isinstance(value, str) else None
+    if shard is not None:
+        return f"shard({int(shard[1])})"
+    if isinstance(value, str) and value in known:
+        return value
+    meant = did_you_mean(value, known) if isinstance(value, str) else ""
+    if isinstance(value, str) and value.startswith("shard"):
+        meant = "; write the dimension that is split: `shard(0)`"
+    raise FieldError(f"`{key}` cannot be {described(value)}" + (meant or f"; known: {', '.join(known)}"))
 
 
+def placement(value: object) -> str:
+    """How an input lies on ranks. Raises `ValueError`, with a sentence."""
+    return _word("placement", value, PLACEMENTS)
+
+
+def gradient(value: object) -> str:
+    """How the gradient of a replicated input lies on them; empty for `replicate`. Raises as `placement`."""
+    word = _word("gradient", value, GRADIENTS)
+    return "" if word == "replicate" else word
+
+
+def output(value: object) -> str:
+    """How an output lies on them. Raises as `placement`."""
+    if not isinstance(value, dict):
+        return _word("output_placement", value, PLACEMENTS)
+    if value == {"replicate": {"gradient": "partial"}}:
+        return "replicate(partial)"
+    if list(value) != ["on"]:
+        known = "{replicate: {gradient: partial}} and {on: 0}"
+        raise FieldError(f"`output_placement` knows the mappings {known}")
+    rank = value["on"]
+    if not is_integer(rank) or not 0 <= rank < MOST_RANKS:
+        raise FieldError(f"`on` is the number of a rank, not {described(rank)}")
+    return f"on({rank})"
+
+
+def _worlds(values: list[Any]) -> list[int]:
+    if not values:
+        raise FieldError("`world_size` cannot be empty")
+    for value in values:
+        if not is_integer(value) or not 1 <= value <= MOST_RANKS:
+            raise FieldError(f"a world has 1 to {MOST_RANKS} ranks, not {described(value)}")
+    if len(set(values)) < len(values):
+        raise FieldError("a `world_size` is listed twice")
+    if values == [1]:
+        raise FieldError("a world of one rank does not communicate: list a larger one too, as in `[2, 1]`")
+    return values
+
+
+def _exactly(expected: object, otherwise: str) -> Checked:
+    """What checks the only value that there is."""
+
+    def check(value: object) -> object:
+        if type(value) is type(expected) and value == expected:
+            return value
+        raise FieldError(otherwise.format(described(value)))
+
+    return Checked(check, {"const": expected})
+
+
+def _tolerance(value: object) -> float:
+    checked = finite(value)
+    if not 0 <= checked < 1:
+        raise FieldError(f"must be at least 0 and below 1, not {number(checked)}")
+    return float(checked)
+
+
+def _path(value: object) -> str:
+    if not isinstance(value, str):
+        raise FieldError(f"must be a dotted path or `module:attribute`, not {described(value)}")
+    module, colon, attribute = value.partition(":")
+    if not _ATTRIBUTE.fullmatch(module) or (colon and not _ATTRIBUTE.fullmatch(attribute)):
+        raise FieldError(f"`{shown(value)}` is not a dotted path or `module:attribute`")
+    return value
+
+
+def _reference(value: object) -> str:
+    path = _path(value)
+    if "." not in path and ":" not in path:
+        raise FieldError(f"`{shown(path)}` names no module: write `module:{shown(path)}`")
+    return path
+
+
+def _hook(value: object) -> str:
+    path = _path(value)
+    if ":" not in path:
+        raise FieldError(f"`{shown(path)}` is not `module:attribute`")
+    return path
+
+
+def _said(otherwise: str) -> AfterValidator:
+    """What refuses an empty text."""
+
+    def check(value: str) -> str:
+        if not value.strip():
+            raise FieldError(otherwise)
+        return value.strip()
+
+    return AfterValidator(check)
+
+
+def _condition(value: object) -> Condition:
+    if not isinstance(value, str):
+        raise FieldError(f"a condition is a string such as `h >= k`, not {described(value)}")
+    return parse_condition(value)
+
+
+def _date(value: object) -> str:
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
+        raise FieldError(f"must be a date such as 2027-01-31, not {described(value)}")
+    try:
+        return date.fromisoformat(value).isoformat()
+    except ValueError:
+        raise FieldError(f"there is no day {value}") from None
+
+
+def some_tolerance(value: object) -> object:
+    """Refuse a `tolerance` that says nothing."""
+    if value == {}:
+        raise FieldError("`tolerance` is empty: give it `rtol` or `atol`")
+    return value
+
+
+def parameter_names(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse names that no parameter can have."""
+    for name in value:
+        if not is_size_name(name):
+            raise FieldError(f"`{shown(name)}` is not the name of a parameter")
+    return value
+
+
+def _init_value(value: object) -> object:
+    if isinstance(value, dict):
+        raise FieldError("must be a literal, a size or a list of them, not a mapping")
+    return tuple(map(_init_value, value)) if isinstance(value, list) else value
+
+
+def _init_scalar(value: object) -> object:
+    if isinstance(value, dict | list):
+        raise FieldError(f"must be a literal or a size, not {described(value)}")
+    return value
+
+
+def _one_or_more(one: Mapping[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]})
+
+
+_POSITION = "must be the position of an output"
 _NUMBER_OR_TEXT = {"type": ["number", "string"]}
-LITERAL_SCHEMA = {"type": ["number", "string", "boolean", "null"]}
+_LITERAL = {"type": ["number", "string", "boolean", "null"]}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT}
-_COUNTS = {"anyOf": [_COUNT, {"type": "array", "items": _COUNT, "minItems": 1}]}
 _SIZE = {"type": "integer", "minimum": 0}
-_SIZES = {"anyOf": [_SIZE, {"type": "array", "items": _SIZE, "minItems": 1}]}
+_WORLD = {"type": "integer", "minimum": 1, "maximum": MOST_RANKS}
+_PLACED = {"type": "string", "pattern": r"^(local|replicate|partial|shard\(\d+\))$"}
+_OUTPUT = [
+    _PLACED,
+    {"const": {"replicate": {"gradient": "partial"}}},
+    {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0, "maximum": MOST_RANKS - 1}},
+]
+_TEXT = {"type": "string"}
+_SOME = Field(min_length=1)
+_LIST = BeforeValidator(as_list)
+_ONCE = AfterValidator(_each_once)
 
-Dimension = Annotated[Expression, Checked(_dimension, {"anyOf": [_SIZE, {"type": "string"}]})]
+Dimension = Annotated[int | Expression, Checked(_dimension, {"anyOf": [_SIZE, _TEXT]})]
 Finite = Annotated[int | float, Checked(finite, {"type": "number"})]
 Bound = Annotated[int | float | Expression, Checked(_bound, _NUMBER_OR_TEXT)]
 Bounds = Annotated[
@@ -271,13 +422,55 @@ Dtype = Annotated[str, Checked(_dtype, {"enum": list(DTYPES)})]
 Domain = Annotated[str, one_of("domain", "domains", DOMAINS)]
 StructureName = Annotated[str, one_of("structure", "structures", STRUCTURES)]
 LayoutName = Annotated[str, one_of("layout", "layouts", LAYOUTS)]
-Integer = Annotated[Expression, Checked(_integer, {"type": ["integer", "string"]})]
+Integer = Annotated[int | Expression, Checked(_integer, {"type": ["integer", "string"]})]
 Entries = Annotated[Any, Checked(_tuple_of, {"type": "array"})]
-Constants = Annotated[dict[str, Annotated[list[Integer], Field(min_length=1)]], AfterValidator(_constant_at)]
+Constants = Annotated[dict[str, Annotated[list[Integer], _SOME]], AfterValidator(_constant_at)]
+_size = _whole(
+    "a size is an integer or a list of integers", f"a size is between 0 and {MAX_SIZE}", 0, MAX_SIZE
+)
+_count = _whole(
+    "a count is an integer or a list of integers", f"a count is between 1 and {MAX_COUNT}", 1, MAX_COUNT
+)
+_output = _whole(_POSITION, f"{_POSITION}, counted from 0", 0, MAX_OUTPUTS - 1)
 Size = Annotated[int, Checked(_size, _SIZE)]
-Sizes = Annotated[list[Size], AfterValidator(_swept), BeforeValidator(as_list), WithJsonSchema(_SIZES)]
+Sizes = Annotated[list[Size], AfterValidator(_values("sizes")), _LIST, _one_or_more(_SIZE)]
 Count = Annotated[int, Checked(_count, _COUNT)]
-Counts = Annotated[list[Count], AfterValidator(_counts), BeforeValidator(as_list), WithJsonSchema(_COUNTS)]
-LiteralValue = Annotated[Scalar, Checked(_scalar, LITERAL_SCHEMA)]
+Counts = Annotated[list[Count], AfterValidator(_values("counts")), _LIST, _one_or_more(_COUNT)]
+LiteralValue = Annotated[Scalar, Checked(_scalar, _LITERAL)]
 Choices = Annotated[list[LiteralValue], Field(json_schema_extra={"minItems": 1}), AfterValidator(_distinct)]
 Values = Annotated[Any, Checked(_nested, {})]
+Placement = Annotated[str, Checked(placement, _PLACED)]
+Gradient = Annotated[str, Checked(gradient, _TEXT)]
+Group = Annotated[str, one_of("process_group", "groups", ("world",))]
+WorldSizes = Annotated[list[Any], AfterValidator(_worlds), _LIST, _one_or_more(_WORLD)]
+OutputPlacements = Annotated[
+    list[Annotated[str, Checked(output, {})]],
+    _SOME,
+    _LIST,
+    WithJsonSchema({"anyOf": [*_OUTPUT, {"type": "array", "items": {"anyOf": _OUTPUT}, "minItems": 1}]}),
+]
+_NATIVE = "must be float64, in which everything is verified; list native dtypes under `dtypes`"
+Float64 = Annotated[str, _exactly("float64", _NATIVE)]
+Tolerance = Annotated[float, Checked(_tolerance, {"type": "number", "minimum": 0, "exclusiveMaximum": 1})]
+Text = Annotated[str, StringConstraints(strict=True)]
+Words = Annotated[Text, _said("must not be empty"), WithJsonSchema({**_TEXT, "minLength": 1})]
+Reason = Annotated[Text, _said("a reason is required"), WithJsonSchema({**_TEXT, "minLength": 1})]
+Attribute = Annotated[str, Checked(_path, _TEXT)]
+Reference = Annotated[str, Checked(_reference, _TEXT)]
+Hook = Annotated[str, Checked(_hook, {**_TEXT, "pattern": ":"})]
+Version = Annotated[Literal[1], _exactly(1, "must be 1, the format version, not {}")]
+Where = Annotated[list[Annotated[Condition, Checked(_condition, _TEXT)]], _SOME]
+Day = Annotated[str, Checked(_date, {**_TEXT, "pattern": r"^\d{4}-\d\d-\d\d$"})]
+Names = Annotated[list[Text], _SOME, _ONCE]
+Arguments = Annotated[list[Text], _SOME]
+Output = Annotated[int, Checked(_output, {"type": "integer", "minimum": 0})]
+Outputs = Annotated[list[Output], _SOME, _ONCE]
+DefaultDtype = Annotated[str, one_of("default_dtype", "dtypes", ("float64", "float32"))]
+Device = Annotated[str, one_of("devices", "devices", ("cpu", "cuda"))]
+Devices = Annotated[list[Device], _SOME, _ONCE]
+JudgedDtype = Annotated[str, one_of("dtypes", "dtypes", ("float64", "float32", "bfloat16", "float16"))]
+Dtypes = Annotated[list[JudgedDtype], _SOME, _ONCE]
+Internals = Annotated[str, one_of("internals", "dtypes", ("float32",))]
+Product = Annotated[str, _exactly("product", "must be `product` or a list of cases, not {}")]
+InitValue = Annotated[Any, Checked(_init_value, {"type": [*_LITERAL["type"], "array"]})]
+InitScalar = Annotated[Any, Checked(_init_scalar, _LITERAL)]

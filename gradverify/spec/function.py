@@ -10,12 +10,14 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gradverify.model import WORLD, Case, Companion, ExpectedFailure, InputSource, TargetPlan
-from gradverify.spec.cases import build_cases
-from gradverify.spec.inputs import read_annotation, read_input
-from gradverify.spec.messages import Path, shown
-from gradverify.spec.other_sizes import spare_cases
-from gradverify.spec.pairwise import TooManyError
+from gradverify.cases.messages import Path, shown
+from gradverify.cases.pairwise import TooManyError
+from gradverify.cases.selecting import matches
+from gradverify.cases.sizes import automatic
+from gradverify.cases.sweep import PAIRWISE, PRODUCT, Cases, Sweep, build_cases, factors_of
+from gradverify.model import WORLD, Case, Companion, ExpectedFailure, InputSource, Scalar, TargetPlan
+from gradverify.spec.inputs import read_input
+from gradverify.spec.mistakes import read_entry
 from gradverify.spec.ranks import check_ranks, ranks_of, reserved
 from gradverify.spec.relations import (
     RawFunction,
@@ -26,20 +28,19 @@ from gradverify.spec.relations import (
     check_rows,
     check_sizes,
     check_xfail_input,
+    undeclared,
 )
 from gradverify.spec.schema import (
+    ANNOTATION,
+    INPUT,
     CallEntry,
     CommonEntry,
-    FunctionEntry,
     HookedEntry,
     SurrogateReason,
     XfailEntry,
 )
-from gradverify.spec.selecting import matches
-from gradverify.spec.sizes import automatic, undeclared
 from gradverify.spec.source import At, Complaint
-from gradverify.spec.sweep import Rows, Sweep, factors_of
-from gradverify.spec.translate import function_complaints
+from gradverify.spec.tensors import contradictions
 
 
 def check_ignore(ignore: Mapping[str, object], known_codes: Collection[str]) -> Iterator[Complaint]:
@@ -160,28 +161,29 @@ def read_function(
 ) -> tuple[SpecFunction | None, list[Complaint]]:
     """Return a function, or None, with everything that is wrong inside its entry."""
     path: Path = ("functions", key)
-    complaints = function_complaints(raw, path)
+    entry, complaints = read_entry(raw, path)
     if not isinstance(raw, dict):
         return None, complaints
     broken = [complaint.path[2:] for complaint in complaints]
-    function = _raw_function(raw, broken)
+    function = _raw_function(raw, entry, broken)
     complaints += [fault.under(path) for fault in _check(function, broken, known_codes)]
-    if complaints:
+    if complaints or entry is None:
         return None, complaints
-    made, faults = _with_cases(key, parts, function, known_codes)
+    made, faults = _with_cases(key, parts, entry, function, known_codes)
     return made, [fault.under(path) for fault in faults]
 
 
-def _raw_function(raw: Mapping[str, object], broken: list[Path]) -> RawFunction:
+def _raw_function(raw: Mapping[str, object], entry: CommonEntry | None, broken: list[Path]) -> RawFunction:
+    """The entry with its inputs as far as they could be read; where another key is wrong, by themselves."""
     sizes, inputs = (_mapping(raw, name) for name in ("sizes", "inputs"))
-    bad = {part[:2] for part in broken}
-    read = read_annotation if "arguments" in raw else read_input
-    good = {
-        name: read(name, value)
-        for name, value in inputs.items()
-        if ("inputs", name) not in bad and ("inputs",) not in bad
-    }
-    return RawFunction(raw, sizes, inputs, good)
+    bad, across = {part[:2] for part in broken}, "world_size" in raw
+    found: Mapping[str, object] = getattr(entry, "inputs", {})
+    if entry is None:
+        forms = ANNOTATION if "arguments" in raw else INPUT
+        good = {name for name in inputs if not {("inputs",), ("inputs", name)} & bad}
+        found = {name: forms.validated(value) for name, value in inputs.items() if name in good}
+    read = {name: read_input(name, value, across=across) for name, value in found.items()}
+    return RawFunction(raw, sizes, inputs, read)
 
 
 def _mapping(raw: Mapping[str, object], name: str) -> Mapping[str, object]:
@@ -200,67 +202,75 @@ def _check(function: RawFunction, broken: list[Path], known_codes: Collection[st
 
 
 def _with_cases(
-    key: str, parts: FunctionKey, function: RawFunction, known_codes: Collection[str]
+    key: str, parts: FunctionKey, entry: CommonEntry, function: RawFunction, known_codes: Collection[str]
 ) -> tuple[SpecFunction | None, list[Complaint]]:
-    model: type[FunctionEntry | HookedEntry] = HookedEntry if function.hooked else FunctionEntry
-    entry = model.model_validate(function.raw)
-    planned = bool(function.good or function.hooked)
-    sweep = _sweep(entry, function) if planned else Sweep({}, {}, ())
-    if isinstance(sweep.rows, tuple):
-        faults = list(check_rows(sweep.rows, factors_of(sweep)))
-        if faults:
-            return None, faults
+    sweep = _sweep(entry, function) if function.good or function.hooked else None
+    faults: list[Complaint] = []
+    if sweep is not None and isinstance(entry.cases, list):
+        faults += check_rows(entry.cases, factors_of(sweep))
+    built = Cases()
     try:
-        built = build_cases(sweep)
+        built = build_cases(sweep) if sweep is not None and not faults else built
     except TooManyError as error:
-        at: Path = ("cases",) if sweep.rows == "product" else ("sizes",)
+        at: Path = ("cases",) if entry.cases == PRODUCT else ("sizes",)
         return None, [Complaint(at, str(error), At.KEY)]
-    cases = built.cases if planned else ()
-    faults = [*built.complaints, *_xfail_faults(entry, function, cases, known_codes)]
     if faults:
         return None, faults
-    plan = replace(
-        _plan(parts, entry, cases),
-        infeasible=built.infeasible,
-        spares=spare_cases(sweep, cases) if planned else (),
+    faults += (
+        Complaint(f.path, f.message, At.KEY if f.path == ("where",) else At.VALUE) for f in built.faults
     )
+    faults += _contradictions(sweep, built.cases)
+    faults += _xfail_faults(entry, function, built.cases, known_codes)
+    if faults:
+        return None, faults
     return SpecFunction(
         key,
         parts.module,
-        plan,
-        inputs=tuple(entry.inputs),
-        sweep=sweep if planned else None,
-        hook=sweep.hook,
+        replace(_plan(parts, entry, built.cases), infeasible=built.infeasible),
+        inputs=tuple(function.inputs),
+        sweep=sweep,
+        hook="" if sweep is None else sweep.hook,
         rtol=entry.tolerance.rtol,
         atol=entry.tolerance.atol,
     ), []
 
 
 def _sweep(entry: CommonEntry, function: RawFunction) -> Sweep:
-    sizes = {name: tuple(values) for name, values in entry.sizes.items()}
-    known = {*sizes, *reserved(function.raw)}
-    inputs = tuple(function.good.values())
-    if entry.world_size:
-        sizes = {WORLD: tuple(entry.world_size), **sizes}
-        inputs = tuple(replace(item, across_ranks=True) for item in inputs)
-    named = list(entry.init.items()) if isinstance(entry.init, dict) else None
-    if isinstance(entry.init, list):
-        named = [(str(position), value) for position, value in enumerate(entry.init)]
+    world = {WORLD: entry.world_size} if entry.world_size else {}
+    known = {*entry.sizes, *reserved(function.raw)}
+    init = entry.init
     return Sweep(
-        sizes,
-        automatic(undeclared(function.used_names, known)),
-        inputs,
-        entry.arguments if isinstance(entry, HookedEntry) else "",
-        tuple(entry.where),
-        _rows(entry),
-        None if named is None else tuple(named),
+        inputs=tuple(function.good.values()),
+        sizes=tuple((name, tuple(values)) for name, values in {**world, **entry.sizes}.items()),
+        automatic=automatic(undeclared(function.used_names, known)),
+        hook=entry.arguments if isinstance(entry, HookedEntry) else "",
+        where=tuple(entry.where),
+        rows=_rows(entry),
+        init=None
+        if init is None
+        else tuple(init.items() if isinstance(init, dict) else ((str(k), v) for k, v in enumerate(init))),
+        across=bool(world),
     )
 
 
-def _rows(entry: CommonEntry) -> Rows:
+def _rows(entry: CommonEntry) -> str | tuple[tuple[tuple[str, Scalar], ...], ...]:
     if isinstance(entry.cases, list):
-        return tuple(entry.cases)
-    return "product" if entry.cases == "product" else "pairwise"
+        return tuple(tuple(row.items()) for row in entry.cases)
+    return entry.cases or PAIRWISE
+
+
+def _contradictions(sweep: Sweep | None, cases: tuple[Case, ...]) -> list[Complaint]:
+    """What is wrong with inputs at the sizes of some case, each place once: as in the first case."""
+    found: dict[Path, Complaint] = {}
+    for case in reversed(cases):
+        made = {bound.name: bound for bound in case.inputs}
+        for item in sweep.inputs if sweep is not None else ():
+            for complaint in (
+                contradictions(item, made[item.name], dict(case.sizes)) if item.name in made else ()
+            ):
+                reported = complaint.under(("inputs", item.name))
+                found[reported.path] = reported
+    return list(found.values())
 
 
 def _plan(parts: FunctionKey, entry: CommonEntry, cases: tuple[Case, ...]) -> TargetPlan:

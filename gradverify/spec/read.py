@@ -7,15 +7,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 
+from gradverify.cases.messages import Path, did_you_mean, shown
 from gradverify.errors import SpecError
 from gradverify.model import Mistake
+from gradverify.module_files import dotted_name, find_module
+from gradverify.source import ModuleNames, Signature, read_names
 from gradverify.spec.function import FunctionKey, SpecFunction, key_complaint, read_function, split_key
-from gradverify.spec.messages import Path, did_you_mean, shown
-from gradverify.spec.module_names import ModuleNames, dotted_name, find_module, read_names
+from gradverify.spec.mistakes import file_complaints
 from gradverify.spec.schema import Defaults
-from gradverify.spec.signature import Signature, check_annotations, check_inputs
+from gradverify.spec.signature import check_annotations, check_inputs
 from gradverify.spec.source import MOST_REPORTED, At, Complaint, Document, load
-from gradverify.spec.translate import file_complaints
 
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 

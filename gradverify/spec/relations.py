@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from gradverify.model import Scalar
-from gradverify.spec.bound import placed
-from gradverify.spec.cases import option_text
-from gradverify.spec.fields import MAX_COUNT
-from gradverify.spec.inputs import GIVEN, InputSpec, expressions, levels, tensors_of
-from gradverify.spec.messages import Path, described, did_you_mean, shown
-from gradverify.spec.ranks import reserved
-from gradverify.spec.schema import ConcatEntry, ListEntry, TensorEntry
-from gradverify.spec.sizes import (
+from gradverify.cases.inputs import (
+    GIVEN,
+    ConcatSpec,
+    InputSpec,
+    ListSpec,
+    TensorSpec,
+    levels,
+    parts_of,
+)
+from gradverify.cases.messages import Path, described, did_you_mean, shown
+from gradverify.cases.sizes import (
     MAX_SIZE,
+    Expression,
     ExpressionError,
     is_size_name,
     parse_condition,
     size_expression,
-    undeclared,
-    unknown_size,
 )
+from gradverify.cases.sweep import Factor, option_text
+from gradverify.model import Scalar
+from gradverify.spec.fields import MAX_COUNT
+from gradverify.spec.inputs import given_keys, written_expressions
+from gradverify.spec.ranks import reserved
 from gradverify.spec.source import At, Complaint
-from gradverify.spec.sweep import Factor
 from gradverify.spec.tensors import check_tensor
 
 
@@ -50,8 +56,16 @@ class RawFunction:
     @property
     def used_names(self) -> list[str]:
         """The sizes that inputs use, each once, in order of appearance."""
-        found = (name for item in self.good.values() for _, one in expressions(item) for name in one.names)
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(name for _, one in self.expressions for name in one.names))
+
+    @cached_property
+    def expressions(self) -> list[tuple[Path, Expression]]:
+        """The size expressions of all inputs with their paths, in the order of the file."""
+        return [
+            (("inputs", name, *path), one)
+            for name, item in self.good.items()
+            for path, one in written_expressions(item, self.inputs[name])
+        ]
 
 
 def check_forms(function: RawFunction, broken: Collection[Path]) -> Iterator[Complaint]:
@@ -104,10 +118,9 @@ def _undeclared(function: RawFunction) -> Iterator[Complaint]:
     known = [*sizes]
     declared = isinstance(function.raw.get("sizes"), dict)
     if declared:
-        for item in function.good.values():
-            for path, expression in expressions(item):
-                for name in undeclared(expression.names, sizes):
-                    yield Complaint(("inputs", item.name, *path), unknown_size(name, known))
+        for path, expression in function.expressions:
+            for name in undeclared(expression.names, sizes):
+                yield Complaint(path, unknown_size(name, known))
     else:
         known += function.used_names
     for path, name in _where_names(function.raw) if declared or function.is_read else ():
@@ -131,23 +144,18 @@ def check_each_input(function: RawFunction) -> Iterator[Complaint]:
         path: Path = ("inputs", name)
         if not is_size_name(name):
             yield Complaint(path, f"`{shown(name)}` is not the name of a parameter", At.KEY)
-        whole = isinstance(item.entry, TensorEntry)
-        for tensor in tensors_of(item):
-            for fault in check_tensor(tensor):
-                yield placed(fault, tensor).under(path)
-            for key in () if whole else _whole_keys(item):
-                if key in tensor.entry.model_fields_set:
-                    form = "list" if isinstance(item.entry, ListEntry) else "concat"
+        form = "list" if isinstance(item, ListSpec) else "concat" if isinstance(item, ConcatSpec) else ""
+        for inner, spec in parts_of(item):
+            given = given_keys(function.inputs[name], inner)
+            for fault in check_tensor(spec, given):
+                yield fault.under((*path, *inner))
+            for key in _WHOLE_KEYS.get(form, ()):
+                if key in given:
                     message = f"`{key}` is about the whole: write it beside `{form}`"
-                    yield Complaint((*path, *tensor.path, key), message, At.KEY)
+                    yield Complaint((*path, *inner, key), message, At.KEY)
 
 
-def _whole_keys(item: InputSpec) -> tuple[str, ...]:
-    return (
-        ("optional",)
-        if isinstance(item.entry, ListEntry)
-        else ("optional", "requires_grad", "layout", "mutated")
-    )
+_WHOLE_KEYS = {"list": ("optional",), "concat": ("optional", "requires_grad", "layout", "mutated")}
 
 
 def check_literals(function: RawFunction) -> Iterator[Complaint]:
@@ -178,11 +186,7 @@ def check_names(function: RawFunction, broken: Collection[str]) -> Iterator[Comp
             item = function.good.get(name)
             if item is None and not _of_module(function, name):
                 yield Complaint(path, unknown_input(name, function.inputs))
-            elif (
-                item
-                and inner == "inputs"
-                and not isinstance(item.entry, TensorEntry | ListEntry | ConcatEntry)
-            ):
+            elif item and inner == "inputs" and not isinstance(item, TensorSpec | ListSpec | ConcatSpec):
                 yield Complaint(path, f"`{name}` is no tensor, and has no gradient to replace")
 
 
@@ -242,3 +246,14 @@ def _wrong_level(factor: Factor, value: Scalar) -> str:
 
 def _mark(value: Scalar) -> str:
     return repr(value)
+
+
+def undeclared(names: Iterable[str], declared: Collection[str]) -> list[str]:
+    """Return the names that are not declared, each once, in order of appearance."""
+    return [name for name in dict.fromkeys(names) if name not in declared]
+
+
+def unknown_size(name: str, declared: Sequence[str]) -> str:
+    """Return the sentence for a name that the `sizes:` block does not declare."""
+    known = did_you_mean(name, declared) or (f"; declared: {', '.join(declared)}" if declared else "")
+    return f"`{shown(name)}` is not in `sizes`{known}"

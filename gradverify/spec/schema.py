@@ -2,8 +2,7 @@
 
 These models know one entry at a time. What relates entries to each other (sizes to shapes, ranges
 to special values, names to the module) is in `tensors`, `relations` and `module_names`. Pydantic's
-errors are turned into sentences by `gradverify.spec.translate`, the JSON Schema is made by
-`gradverify.spec.schema`: the descriptions here are what an editor shows.
+errors are turned into sentences by `gradverify.spec.mistakes`; an editor shows the descriptions here.
 
 The shape of a spec file above its inputs: functions, defaults, the file itself. See `schema`.
 
@@ -12,55 +11,74 @@ The JSON Schema of a spec file, made from the same models that read it: what edi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+)
+from pydantic_core import CoreSchema, core_schema
 
+from gradverify.cases.messages import nearest
 from gradverify.spec import fields as f
-from gradverify.spec import fields_function as ff
-from gradverify.spec import fields_function as fr
-from gradverify.spec.messages import nearest
 
-MARK = "\0"
-"""Begins the tags of unions: pydantic mixes them into error paths, and no key of a file can hold it."""
 INPUT_FORMS = ("choices", "list", "concat", "object", "tuple", "size", "process_group")
 """Keys that decide what the entry of an input is; without one it is a tensor, or a literal."""
 
 
 def input_form(raw: object) -> str:
     """Tell which form of an input this is, before anything is validated: one form, one error."""
-    if isinstance(raw, list):
-        return MARK + "shape"
     if not isinstance(raw, dict):
-        return MARK + "literal"
+        return "shape" if isinstance(raw, list) else "literal"
     form = next((key for key in INPUT_FORMS if key in raw), None)
-    if form:
-        return MARK + form
     literal = "value" in raw and not isinstance(raw["value"], list) and not {"shape", "dtype"} & raw.keys()
-    return MARK + ("value" if literal else "tensor")
+    return form or ("value" if literal else "tensor")
 
 
-def by_kind(*, many: str = "", keys: str = "", other: str = "") -> Discriminator:
+def written_form(raw: object) -> str:
     """Tell forms apart by what is written: a list, a mapping, or anything else."""
-
-    def form(raw: object) -> str:
-        reported = many if isinstance(raw, list) else keys if isinstance(raw, dict) else ""
-        return MARK + (reported or other)
-
-    return Discriminator(form)
+    return "list" if isinstance(raw, list) else "mapping" if isinstance(raw, dict) else "other"
 
 
 def surrogate_form(raw: object) -> str:
     """Tell a path, a call, and a mere reason."""
     if not isinstance(raw, dict):
-        return MARK + "path"
+        return "path"
     reason = any(nearest(str(key), ("call", "inputs", "reason")) == "reason" for key in raw)
-    return MARK + ("reason" if reason and "call" not in raw else "surrogate")
+    return "reason" if reason and "call" not in raw else "surrogate"
 
 
 def function_form(raw: object) -> str:
     """Tell a function whose arguments a hook builds."""
-    return MARK + ("hooked" if isinstance(raw, dict) and "arguments" in raw else "function")
+    return "hooked" if isinstance(raw, dict) and "arguments" in raw else "function"
+
+
+class Forms:
+    """A value that has several forms; it is validated as the one that it looks like."""
+
+    def __init__(self, form: Callable[[object], str], **forms: Any) -> None:  # noqa: ANN401 - types
+        """`forms` are types by the names that `form` gives; any other one is validated as `other`."""
+        self.form, self.forms = form, forms
+        self.adapter = cache(lambda name: TypeAdapter(forms[name]))
+
+    def validated(self, raw: object) -> Any:  # noqa: ANN401 - what the form gives
+        """Return what the form of a value makes of it. Raises `pydantic.ValidationError`."""
+        form = self.form(raw)
+        return self.adapter(form if form in self.forms else "other").validate_python(raw)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
+        """Return what pydantic validates with, and what editors are sent: each of the forms."""
+        return core_schema.json_or_python_schema(
+            core_schema.union_schema([handler.generate_schema(one) for one in self.forms.values()]),
+            core_schema.no_info_plain_validator_function(self.validated),
+        )
 
 
 class Entry(BaseModel):
@@ -102,7 +120,7 @@ class TensorEntry(Entry):
         description="{dimension: [indices]} of slices never perturbed; their gradient must be zero.",
     )
     mutated: bool = Field(default=False, description="A buffer that forward writes into.")
-    make: ff.Hook = Field(
+    make: f.Hook = Field(
         default="", description="module:attribute, f(generator, device, dtype, shape) -> tensor."
     )
     optional: bool = Field(default=False, description="Given in some cases, None in others.")
@@ -112,10 +130,10 @@ class TensorEntry(Entry):
     value: Annotated[f.Values, Given] = Field(
         default=None, description="Nested lists of literals; with a dtype."
     )
-    placement: fr.Placement = Field(
+    placement: f.Placement = Field(
         default="", description="Across ranks: local (its default), replicate, shard(d), partial."
     )
-    gradient: fr.Gradient = Field(
+    gradient: f.Gradient = Field(
         default="",
         description="Of a replicated input, what each rank returns: partial, partial(avg), shard(d).",
     )
@@ -148,14 +166,14 @@ class SizeEntry(Entry):
 class GroupEntry(Entry):
     """`{process_group: world}`: the group of the ranks."""
 
-    group: fr.Group = Field(alias="process_group", description="world: the group of all ranks.")
+    group: f.Group = Field(alias="process_group", description="world: the group of all ranks.")
 
 
 class ObjectEntry(Entry):
     """`{object: torch.nn.Linear, init: [2, 2]}`: a live object, called with `init` first if there is one."""
 
-    path: ff.Reference = Field(alias="object", description="Dotted path or module:attribute.")
-    init: Annotated[list[ff.InitScalar] | None, Given] = Field(
+    path: f.Reference = Field(alias="object", description="Dotted path or module:attribute.")
+    init: Annotated[list[f.InitScalar] | None, Given] = Field(
         default=None, description="Arguments to call it with; names of sizes are sizes."
     )
     parameters: Annotated[str, Given] = Field(
@@ -163,10 +181,8 @@ class ObjectEntry(Entry):
     )
 
 
-ItemEntry = Annotated[
-    Annotated[list[f.Dimension], Tag(MARK + "shape")] | Annotated[TensorEntry, Tag(MARK + "item")],
-    by_kind(many="shape", other="item"),
-]
+ITEM = Forms(written_form, list=list[f.Dimension], other=TensorEntry)
+ItemEntry = Annotated[Any, ITEM]
 
 
 class OfEntry(Entry):
@@ -177,9 +193,7 @@ class OfEntry(Entry):
 
 
 ListItems = Annotated[
-    Annotated[list[ItemEntry], Field(min_length=1), Tag(MARK + "items")]
-    | Annotated[OfEntry, Tag(MARK + "of")],
-    by_kind(keys="of", other="items"),
+    Any, Forms(written_form, other=Annotated[list[ItemEntry], Field(min_length=1)], mapping=OfEntry)
 ]
 
 
@@ -206,83 +220,86 @@ class AnnotationEntry(Entry):
     constant_at: f.Constants = Field(default_factory=dict, description="Slices never perturbed.")
 
 
-InputEntry = Annotated[
-    Annotated[list[f.Dimension], Tag(MARK + "shape")]
-    | Annotated[TensorEntry, Tag(MARK + "tensor")]
-    | Annotated[ValueEntry, Tag(MARK + "value")]
-    | Annotated[ChoicesEntry, Tag(MARK + "choices")]
-    | Annotated[ListEntry, Tag(MARK + "list")]
-    | Annotated[ConcatEntry, Tag(MARK + "concat")]
-    | Annotated[ObjectEntry, Tag(MARK + "object")]
-    | Annotated[TupleEntry, Tag(MARK + "tuple")]
-    | Annotated[SizeEntry, Tag(MARK + "size")]
-    | Annotated[GroupEntry, Tag(MARK + "process_group")]
-    | Annotated[f.LiteralValue, Tag(MARK + "literal")],
-    Discriminator(input_form),
-]
+INPUT = Forms(
+    input_form,
+    shape=list[f.Dimension],
+    tensor=TensorEntry,
+    value=ValueEntry,
+    choices=ChoicesEntry,
+    list=ListEntry,
+    concat=ConcatEntry,
+    object=ObjectEntry,
+    tuple=TupleEntry,
+    size=SizeEntry,
+    process_group=GroupEntry,
+    literal=f.LiteralValue,
+)
+InputEntry = Annotated[Any, INPUT]
+
+
+ANNOTATION = Forms(lambda _: "other", other=AnnotationEntry)
 
 
 class CallEntry(Entry):
     """`{call: f, arguments: [x, w]}`: a reference that takes its arguments in another order."""
 
-    call: ff.Reference = Field(description="Dotted path or module:attribute.")
-    arguments: ff.Arguments = Field(default_factory=list, description="Names of inputs, in order.")
+    call: f.Reference = Field(description="Dotted path or module:attribute.")
+    arguments: f.Arguments = Field(default_factory=list, description="Names of inputs, in order.")
 
 
 class SurrogateCall(Entry):
     """`{call: f, inputs: [x]}`: a surrogate gradient for some of the inputs."""
 
-    call: ff.Reference = Field(description="Dotted path or module:attribute.")
-    inputs: ff.Names = Field(default_factory=list, description="Inputs whose gradient it replaces.")
+    call: f.Reference = Field(description="Dotted path or module:attribute.")
+    inputs: f.Names = Field(default_factory=list, description="Inputs whose gradient it replaces.")
 
 
 class SurrogateReason(Entry):
     """`{reason: …}`: deliberately not the derivative, and no composite to compare with."""
 
-    reason: ff.Reason = Field(description="Why; the report repeats it.")
+    reason: f.Reason = Field(description="Why; the report repeats it.")
 
 
 class XfailEntry(Entry):
     """A failure that is expected: each of its codes must occur at least once."""
 
-    codes: ff.Names = Field(description="Full codes, such as GV201.")
-    reason: ff.Reason = Field(description="Why; the report repeats it.")
-    until: ff.Day = Field(default="", description="The first day on which it no longer holds: 2027-01-31.")
-    input: ff.Words = Field(default="", description="Limits it to findings on one input.")
-    cases: ff.Names = Field(default_factory=list, description="Limits it to cases: ids, or parts of ids.")
+    codes: f.Names = Field(description="Full codes, such as GV201.")
+    reason: f.Reason = Field(description="Why; the report repeats it.")
+    until: f.Day = Field(default="", description="The first day on which it no longer holds: 2027-01-31.")
+    input: f.Words = Field(default="", description="Limits it to findings on one input.")
+    cases: f.Names = Field(default_factory=list, description="Limits it to cases: ids, or parts of ids.")
 
 
 class ToleranceEntry(Entry):
     """Tolerances of one function; the command line wins over them."""
 
-    rtol: Annotated[ff.Tolerance | None, Given] = Field(default=None, description="Relative.")
-    atol: Annotated[ff.Tolerance | None, Given] = Field(default=None, description="Absolute.")
+    rtol: Annotated[f.Tolerance | None, Given] = Field(default=None, description="Relative.")
+    atol: Annotated[f.Tolerance | None, Given] = Field(default=None, description="Absolute.")
 
 
-ReferenceEntry = Annotated[
-    Annotated[ff.Reference, Tag(MARK + "path")] | Annotated[CallEntry, Tag(MARK + "call")],
-    by_kind(keys="call", other="path"),
-]
+ReferenceEntry = Annotated[Any, Forms(written_form, other=f.Reference, mapping=CallEntry)]
 SurrogateEntry = Annotated[
-    Annotated[ff.Reference, Tag(MARK + "path")]
-    | Annotated[SurrogateCall, Tag(MARK + "surrogate")]
-    | Annotated[SurrogateReason, Tag(MARK + "reason")],
-    Discriminator(surrogate_form),
+    Any, Forms(surrogate_form, path=f.Reference, surrogate=SurrogateCall, reason=SurrogateReason)
 ]
 CasesEntry = Annotated[
-    Annotated[ff.Product, Tag(MARK + "word")]
-    | Annotated[list[dict[str, f.LiteralValue]], Field(min_length=1), Tag(MARK + "rows")],
-    by_kind(many="rows", other="word"),
+    Any,
+    Forms(
+        written_form,
+        other=f.Product,
+        list=Annotated[list[dict[str, f.LiteralValue]], Field(min_length=1)],
+    ),
 ]
 XfailEntries = Annotated[
-    Annotated[XfailEntry, Tag(MARK + "xfail")]
-    | Annotated[list[XfailEntry], Field(min_length=1), Tag(MARK + "xfails")],
-    by_kind(many="xfails", other="xfail"),
+    Any,
+    Forms(written_form, other=XfailEntry, list=Annotated[list[XfailEntry], Field(min_length=1)]),
 ]
 InitEntry = Annotated[
-    Annotated[dict[str, ff.InitValue], AfterValidator(ff.parameter_names), Tag(MARK + "named")]
-    | Annotated[list[ff.InitValue], Tag(MARK + "positional")],
-    by_kind(many="positional", other="named"),
+    Any,
+    Forms(
+        written_form,
+        other=Annotated[dict[str, f.InitValue], AfterValidator(f.parameter_names)],
+        list=list[f.InitValue],
+    ),
 ]
 
 
@@ -292,10 +309,10 @@ class CommonEntry(Entry):
     sizes: dict[str, f.Sizes] = Field(
         default_factory=dict, description="Symbolic dimensions; lists are swept, pairwise."
     )
-    where: ff.Where = Field(
+    where: f.Where = Field(
         default_factory=list, description="Conditions on sizes, such as h >= k; other cases are dropped."
     )
-    cases: Annotated[CasesEntry | None, Given] = Field(
+    cases: Annotated[CasesEntry, Given] = Field(
         default=None,
         description="`product` instead of the pairwise cover, or a list of {size: value, option: value}.",
     )
@@ -303,44 +320,44 @@ class CommonEntry(Entry):
         default="",
         description="A composite that computes the same: dotted path, module:attribute, or a call.",
     )
-    surrogate: Annotated[SurrogateEntry | None, Given] = Field(
+    surrogate: Annotated[SurrogateEntry, Given] = Field(
         default=None,
         description="What the gradient is compared with where it is deliberately not the derivative.",
     )
-    tolerance: Annotated[ToleranceEntry, BeforeValidator(ff.some_tolerance)] = Field(
+    tolerance: Annotated[ToleranceEntry, BeforeValidator(f.some_tolerance)] = Field(
         default_factory=ToleranceEntry, description="rtol and atol."
     )
-    outputs: ff.Outputs = Field(default_factory=list, description="Positions of outputs to differentiate.")
-    default_dtype: ff.DefaultDtype = Field(default="", description="torch's default dtype while it runs.")
-    devices: ff.Devices = Field(default_factory=list, description="Devices it is limited to.")
-    dtypes: ff.Dtypes = Field(
+    outputs: f.Outputs = Field(default_factory=list, description="Positions of outputs to differentiate.")
+    default_dtype: f.DefaultDtype = Field(default="", description="torch's default dtype while it runs.")
+    devices: f.Devices = Field(default_factory=list, description="Devices it is limited to.")
+    dtypes: f.Dtypes = Field(
         default_factory=list,
         description="Native dtypes it is judged in beside float64; float32 where nothing is listed.",
     )
-    internals: ff.Internals = Field(
+    internals: f.Internals = Field(
         default="", description="float32: nothing inside is rounded to a shorter dtype."
     )
-    target: ff.Attribute = Field(
+    target: f.Attribute = Field(
         default="", description="An attribute of the module, or package.module:attribute."
     )
-    world_size: fr.WorldSizes = Field(
+    world_size: f.WorldSizes = Field(
         default_factory=list, description="Numbers of ranks that it runs on; the first is the base."
     )
-    output_placement: fr.OutputPlacements = Field(
+    output_placement: f.OutputPlacements = Field(
         default_factory=list, description="How each output is placed on the ranks; one word for all."
     )
     second_order: bool = Field(default=False, description="Across ranks: judge the second derivative, too.")
-    init: Annotated[InitEntry | None, Given] = Field(
+    init: Annotated[InitEntry, Given] = Field(
         default=None, description="Arguments that an nn.Module is built with; names of sizes are sizes."
     )
-    skip: ff.Reason = Field(default="", description="Why it is not verified.")
-    ignore: dict[str, ff.Reason] = Field(
+    skip: f.Reason = Field(default="", description="Why it is not verified.")
+    ignore: dict[str, f.Reason] = Field(
         default_factory=dict, description="{code or prefix: reason}: checks that are not run."
     )
-    xfail: Annotated[XfailEntries | None, Given] = Field(
+    xfail: Annotated[XfailEntries, Given] = Field(
         default=None, description="Failures that are expected; strict."
     )
-    notes: ff.Words = Field(default="", description="For readers; nothing is done with it.")
+    notes: f.Words = Field(default="", description="For readers; nothing is done with it.")
 
 
 class FunctionEntry(CommonEntry):
@@ -354,7 +371,7 @@ class FunctionEntry(CommonEntry):
 class HookedEntry(CommonEntry):
     """One key of `functions:` whose arguments a hook builds."""
 
-    arguments: ff.Hook = Field(
+    arguments: f.Hook = Field(
         description="module:attribute, f(generator, device, dtype, **sizes) -> args or (args, kwargs)."
     )
     inputs: dict[str, AnnotationEntry] = Field(
@@ -366,25 +383,22 @@ class Defaults(Entry):
     """`defaults:` of a file; the command line wins over them."""
 
     seed: int = Field(default=0, description="What the points of every case are drawn from.")
-    dtype: ff.Float64 = Field(default="float64", description="The dtype of the verification.")
-    dtypes: ff.Dtypes = Field(default_factory=list, description="Native dtypes beside float64.")
-    rtol: ff.Tolerance = Field(default=1e-7, description="Relative tolerance.")
-    atol: ff.Tolerance = Field(default=0.0, description="Absolute tolerance.")
+    dtype: f.Float64 = Field(default="float64", description="The dtype of the verification.")
+    dtypes: f.Dtypes = Field(default_factory=list, description="Native dtypes beside float64.")
+    rtol: f.Tolerance = Field(default=1e-7, description="Relative tolerance.")
+    atol: f.Tolerance = Field(default=0.0, description="Absolute tolerance.")
 
 
-AnyFunction = Annotated[
-    Annotated[FunctionEntry, Tag(MARK + "function")] | Annotated[HookedEntry, Tag(MARK + "hooked")],
-    Discriminator(function_form),
-]
+FUNCTION = Forms(function_form, function=FunctionEntry, hooked=HookedEntry)
 
 
 class FileEntry(Entry):
     """A spec of gradverify: how hand-written backwards are to be called, and what is known of them."""
 
-    gradverify: ff.Version = Field(default=1, description="The version of the format.")
+    gradverify: f.Version = Field(default=1, description="The version of the format.")
     module: str = Field(default="", description="A path relative to this file, or a dotted name.")
     defaults: Defaults = Field(default_factory=Defaults, description="For every function of the file.")
-    functions: dict[str, AnyFunction] = Field(
+    functions: dict[str, Annotated[Any, FUNCTION]] = Field(
         description=(
             "By the name of the Function or callable; `Name@variant` for another spec of the same. Without "
             "`module`: `path.py::Name` or `package.module::Name`."

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gradverify.cases.messages import Path, did_you_mean, nearest, shown
 from gradverify.model import Parameter
-from gradverify.spec.messages import Path, did_you_mean, nearest, shown
+from gradverify.source import Signature, is_not_a_tensor
 from gradverify.spec.source import At, Complaint
-
-_NOT_A_TENSOR = {"int", "tuple", "Tuple", "Size", "list", "List", "Sequence", "Iterable"}
-"""Annotations for which a bare list is no tensor shape but the value itself."""
-_NEUTRAL = {"None", "Optional", "Union", "Annotated"}
-
-
-@dataclass(frozen=True)
-class Signature:
-    """How a target is called."""
-
-    label: str
-    """`Linear.forward` for a class, the function's own name else."""
-    parameters: tuple[Parameter, ...]
-
-    def __str__(self) -> str:
-        """Return `Linear.forward(input, weight, bias)`."""
-        names = (
-            f"*{parameter.name}" if parameter.variadic else parameter.name for parameter in self.parameters
-        )
-        return f"{self.label}({', '.join(names)})"
 
 
 def check_inputs(signature: Signature, inputs: Mapping[str, object], path: Path) -> list[Complaint]:
@@ -88,43 +68,6 @@ def _takes_parameters(by_name: Mapping[str, Parameter], raw: Mapping[str, object
 
 def _is_list(raw: object) -> bool:
     return isinstance(raw, dict) and "list" in raw
-
-
-def is_not_a_tensor(annotation: str) -> bool:
-    """Whether an annotation says int, tuple, list or Size, so that a bare list cannot be a tensor's shape."""
-    try:
-        heads = set(_heads(ast.parse(annotation.strip(), mode="eval").body)) - _NEUTRAL
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return bool(heads) and heads <= _NOT_A_TENSOR
-
-
-def _heads(node: ast.expr) -> list[str]:
-    """Return the outermost names of an annotation: `Optional[Tuple[int, int]]` gives `None` and `Tuple`."""
-    match node:
-        case ast.Constant(value=str() as text):
-            return _heads(ast.parse(text, mode="eval").body)
-        case ast.Constant(value=None):
-            return ["None"]
-        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return _heads(left) + _heads(right)
-        case ast.Subscript(value=value, slice=inner):
-            return _subscript_heads(_heads(value), inner)
-        case ast.Attribute(attr=name) | ast.Name(id=name):
-            return [name]
-        case _:
-            return ["?"]
-
-
-def _subscript_heads(outer: list[str], inner: ast.expr) -> list[str]:
-    members = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-    if outer == ["Annotated"]:
-        return _heads(members[0])
-    return (
-        [head for member in members for head in _heads(member)]
-        if outer in (["Optional"], ["Union"])
-        else outer
-    )
 
 
 def _unknown(name: str, signature: Signature, free: list[str]) -> str:

@@ -14,9 +14,9 @@ from pathlib import Path as FilePath
 
 import yaml
 
+from gradverify.cases.messages import Path, described, number, shown
 from gradverify.errors import SpecError
 from gradverify.model import Location, Mistake
-from gradverify.spec.messages import Path, described, number, shown
 from gradverify.spec.yaml_core import MAP, MAX_DEPTH, SEQ, CoreLoader, scalar_value
 
 MAX_BYTES = 1 << 20
@@ -40,6 +40,20 @@ _HINTS = {
 
 _INTEGER_KEYS = {("constant_at",)}
 """Mappings whose keys are integers: dimensions. As everywhere in JSON, the data holds them as text."""
+
+
+def as_written(data: object, path: Path) -> Path:
+    """A path as the data has it: a bare list stands for the `shape` of a tensor."""
+    found: Path = ()
+    for part in path:
+        if isinstance(data, list) and part == "shape":
+            continue
+        found = (*found, part)
+        try:
+            data = data[part]  # type: ignore[index]
+        except (LookupError, TypeError):
+            data = None
+    return found
 
 
 class At(Enum):
@@ -105,8 +119,9 @@ class Document:
         first, second = self.values, self.keys
         if complaint.at is At.KEY:
             first, second = second, first
-        for length in range(len(complaint.path), -1, -1):
-            path = complaint.path[:length]
+        whole = as_written(self.data, complaint.path)
+        for length in range(len(whole), -1, -1):
+            path = whole[:length]
             if path in first or path in second:
                 return first[path] if path in first else second[path]
         return Span(1, 1, 1)

@@ -8,14 +8,12 @@ nowhere, and a pass says so. Comparisons of Python numbers (`x.item() > 20`) are
 
 from __future__ import annotations
 
-import ast
 import inspect
 import itertools
 import linecache
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -24,7 +22,7 @@ import torch
 from gradverify.events import CaseVerified
 from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Swept
 from gradverify.rules import CHECK_FAMILIES, Family
-from gradverify.source import definitions_behind
+from gradverify.source import compares, module_of
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.result import WORSE, CheckResult, Uncovered
 from gradverify.verifier.checks.subject import Sample
@@ -36,14 +34,11 @@ from gradverify.verifier.interpreter.launches import interpreted
 COMPARING = frozenset({"aten::lt", "aten::le", "aten::gt", "aten::ge"})
 """Operations of torch that compare sizes of numbers."""
 
-ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-"""The same in a source."""
-
 
 def branches_seen(sample: Sample) -> Swept:
     """What forward and backward compare at a sample. Each is called once more where its source compares."""
     function, forward = sample.subject.function_class, sample.subject.own_forward
-    if function is None or forward is None or not (_compares(forward) or _compares(own_backward(function))):
+    if function is None or forward is None or not (compares(forward) or compares(own_backward(function))):
         return Swept()
     seen = _Seen(getattr(getattr(inspect.unwrap(forward), "__code__", None), "co_filename", ""))
     with seen:
@@ -51,12 +46,6 @@ def branches_seen(sample: Sample) -> Swept:
         if not isinstance(values, Raised):
             sample.problem.pull_back(sample.problem.primals, [torch.ones_like(v) for v in values.value])
     return Swept(ever_true=tuple(seen.true), ever_false=tuple(seen.false))
-
-
-@cache
-def _compares(function: Any) -> bool:  # noqa: ANN401 - the user's
-    nodes = (node for body, _ in definitions_behind(function) for node in ast.walk(body))
-    return any(isinstance(n, ast.Compare) and isinstance(n.ops[0], ORDERING) for n in nodes)
 
 
 class _Seen(Dispatched):  # type: ignore[no-untyped-call]
@@ -84,9 +73,11 @@ class _Seen(Dispatched):  # type: ignore[no-untyped-call]
         line, last, start, end = [*frame.f_code.co_positions()][frame.f_lasti // 2]
         if line is None or line != last:
             return ()
+        lines = linecache.getlines(self.file)
+        if (line, start, end) not in module_of("".join(lines)).comparisons:
+            return ()
         # Columns of code are counted in bytes.
-        text = linecache.getline(self.file, line).encode()[start:end].decode()
-        return (f"{text} (line {line})",) if _is_comparison(text) else ()
+        return (f"{lines[line - 1].encode()[start:end].decode()} (line {line})",)
 
 
 def _callers(frame: FrameType | None, file: str) -> Iterator[FrameType]:
@@ -94,13 +85,6 @@ def _callers(frame: FrameType | None, file: str) -> Iterator[FrameType]:
         if frame.f_code.co_filename == file:
             yield frame
         frame = frame.f_back
-
-
-def _is_comparison(text: str) -> bool:
-    try:
-        return isinstance(ast.parse(text, mode="eval").body, ast.Compare)
-    except SyntaxError:
-        return False
 
 
 BAD = ("wrong", "no", "partial", "yes", "not-run")

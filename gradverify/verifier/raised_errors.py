@@ -5,7 +5,6 @@ Whether a name that code looks up in vain is bound anywhere in its file, and by 
 
 from __future__ import annotations
 
-import ast
 import builtins
 import importlib
 import importlib.util
@@ -14,9 +13,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
@@ -24,7 +21,7 @@ import torch
 
 from gradverify.model import Frame, RaisedError
 from gradverify.repeatable import repeatable
-from gradverify.source import tree_of
+from gradverify.source import Binders, Module, module_of
 from gradverify.verifier.interpreter.out_of_bounds import OF_THE_INTERPRETER, OutOfBoundsError
 
 _NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
@@ -36,14 +33,10 @@ _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
 OF_ANOTHER_VERSION = "`{owner}` has no `{name}` here: it is misspelt, or was written for another version."
 
-_DYNAMIC = frozenset({"globals", "exec", "setattr", "__getattr__"})
-"""What may bind any name of a module."""
-
 
 def is_bound_nowhere(error: RaisedError) -> bool:
     """Whether an exception is that of a name which its file binds nowhere: no inputs make it one."""
-    name = _missing(error)
-    return bool(name) and _binders(error, name) == frozenset()
+    return _binders(error) == Binders((), otherwise=False)
 
 
 def fails_to_import(error: RaisedError) -> bool:
@@ -96,87 +89,27 @@ def _failed_import(error: RaisedError) -> tuple[str, str, str] | None:
         above, _, last = missing[1].rpartition(".")
         package = missing[1].partition(".")[0]
         return ("part", last, above) if above and is_importable(package) else ("package", package, "")
-    name = _missing(error)
-    if not name or _binders(error, name) != frozenset({"import"}):
+    binders = _binders(error)
+    if binders is None or binders.otherwise or not binders.imports:
         return None
-    node, module = next(_imports_of(_seen_from(error), name))
-    package = module.partition(".")[0]
+    bound = binders.imports[0]
+    package = bound.module.partition(".")[0]
     if package and not is_importable(package):
         return ("package", package, "")
-    return ("name", name, f"{Path(error.frames[-1].file).name}:{node.lineno}")
+    return ("name", bound.bound, f"{Path(error.frames[-1].file).name}:{bound.line}")
 
 
-def _missing(error: RaisedError) -> str:
-    found = _NOT_DEFINED.match(error.message) if error.type == "NameError" else None
-    return found[1] if found and not hasattr(builtins, found[1]) else ""
-
-
-def _imports_of(nodes: Iterable[ast.AST], name: str) -> Iterator[tuple[ast.stmt, str]]:
-    """Import statements that bind a name, each with the module it imports; empty for a relative one."""
-    for node in nodes:
-        match node:
-            case ast.Import(names=names):
-                yield from ((node, a.name) for a in names if name == (a.asname or a.name.partition(".")[0]))
-            case ast.ImportFrom(names=names, module=module, level=level):
-                own = "" if level else module or ""
-                yield from ((node, own) for a in names if name == (a.asname or a.name))
-            case _:
-                pass
-
-
-def _seen_from(error: RaisedError) -> list[ast.AST]:
-    """The nodes of the file in which it was raised; of functions, of those alone that hold that line.
-
-    What another function binds is not seen there, unless it declares it global.
-    """
-    last = error.frames[-1]
-    found: list[ast.AST] = []
-    waiting: list[tuple[ast.AST, bool]] = [(tree_of("".join(linecache.getlines(last.file))), True)]
-    while waiting:
-        node, seen = waiting.pop()
-        if seen or isinstance(node, ast.Global):
-            found.append(node)
-        holds = True
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            holds = node.lineno <= last.line <= (node.end_lineno or node.lineno)
-        waiting += [(child, seen and holds) for child in ast.iter_child_nodes(node)]
-    return found
-
-
-def _binders(error: RaisedError, name: str) -> frozenset[str] | None:
-    """What binds a name where an exception was raised, as `import` or `other`; None if unknown."""
-    if not error.frames:
+def _binders(error: RaisedError) -> Binders | None:
+    """What binds the name that was looked up in vain where an exception was raised; None if unknown."""
+    missing = _NOT_DEFINED.match(error.message) if error.type == "NameError" else None
+    if missing is None or hasattr(builtins, missing[1]) or not error.frames:
         return None
-    try:
-        tree = tree_of("".join(linecache.getlines(error.frames[-1].file)))
-        nodes = _seen_from(error)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    if not tree.body:
-        return None
-    everything = list(ast.walk(tree))
-    dynamic = any(isinstance(n, ast.Name) and n.id in _DYNAMIC for n in everything)
-    if dynamic or any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in everything):
-        return None
-    others = {bound for n in nodes for bound in _bound_by(n)}
-    imported = any(True for _ in _imports_of(nodes, name))
-    binders = (("import", imported), ("other", name in others))
-    return frozenset(what for what, binds in binders if binds)
+    return _module_of(error.frames[-1]).binders(missing[1], error.frames[-1].line)
 
 
-def _bound_by(node: ast.AST) -> list[str | None]:
-    """The names that a node binds, which is no import."""
-    match node:
-        case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
-            return [name]
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            return [name]
-        case ast.ExceptHandler(name=bound) | ast.MatchAs(name=bound) | ast.MatchStar(name=bound):
-            return [bound]
-        case ast.Global(names=names):
-            return [*names]
-        case _:
-            return []
+def _module_of(frame: Frame) -> Module:
+    """The file that a frame runs in."""
+    return module_of("".join(linecache.getlines(frame.file)))
 
 
 _OUR_CODE = str(Path(__file__).resolve().parent)
@@ -301,17 +234,4 @@ def _user_frames(trace: TracebackType | None) -> tuple[Frame, ...]:
 
 def _ends_in_raise(frames: tuple[Frame, ...]) -> bool:
     """Whether the innermost user frame is on a `raise` or `assert` statement."""
-    if not frames:
-        return False
-    return frames[-1].line in _lines_that_raise("".join(linecache.getlines(frames[-1].file)))
-
-
-@lru_cache(maxsize=8)
-def _lines_that_raise(source: str) -> frozenset[int]:
-    """Lines of `raise` and `assert` statements. Remembered: inputs are found by hundreds of exceptions."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return frozenset()
-    statements = (node for node in ast.walk(tree) if isinstance(node, ast.Raise | ast.Assert))
-    return frozenset(line for s in statements for line in range(s.lineno, (s.end_lineno or s.lineno) + 1))
+    return bool(frames) and frames[-1].line in _module_of(frames[-1]).raising

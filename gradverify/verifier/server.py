@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from gradverify.cases.further import with_cases
 from gradverify.deduced import Attempt, Deduced
 from gradverify.events import (
     Bind,
@@ -114,6 +116,7 @@ class Server:
         Raises `DisturbedError` once user code has replaced what an answer depends on, and for what it raises
         where its objects are used without a guard.
         """
+        request = _with_cases(request)
         runs = not isinstance(request, Collect | Bind)
         before = self._look() if runs else Left({}, 0, 0)
         try:
@@ -263,6 +266,26 @@ class Server:
 
     def _names(self) -> tuple[str, ...]:
         return tuple(n for n in vars(self._module or object) if not n.startswith("__"))
+
+
+def _with_cases(request: Request) -> Request:
+    """The request with the cases that its sweep gives, made here as the front has made them."""
+    match request:
+        case Verify():
+            return _made(request)
+        case Retry(case=case):
+            verified = _made(request.verified)
+            cases = verified.plan.cases if case is None else (case,)
+            return replace(request, verified=replace(verified, plan=replace(verified.plan, cases=cases)))
+        case Suggest():
+            return replace(request, verified=_made(request.verified))
+        case _:
+            return request
+
+
+def _made(request: Verify) -> Verify:
+    plan = request.plan
+    return request if plan.asked is None else replace(request, plan=with_cases(plan, plan.asked))
 
 
 def _require(before: Surroundings, who: str = "its code") -> None:

@@ -7,7 +7,7 @@ import re
 
 import forked_command
 
-from gradverify.spec.sizes import parse_condition
+from gradverify.cases.sizes import parse_condition
 
 MODULE = """
 import torch

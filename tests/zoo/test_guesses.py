@@ -24,7 +24,7 @@ SLOW = frozenset({"SkewExponential"})
 
 def guessed(module, target):
     found = deduce(getattr(module, target.attribute), target, module)
-    return json.dumps(entry_data(found)) if isinstance(found, Deduced) else "nothing"
+    return json.dumps(entry_data(found.spec)) if isinstance(found, Deduced) else "nothing"
 
 
 @long  # every verdict of that module takes these guesses anew

@@ -18,7 +18,7 @@ wrong at the neighbours, and so is its average.
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -392,6 +392,10 @@ def _raises_for(sample: Sample, u: Tensor) -> bool:
     return isinstance(sample.problem.pull_back(sample.problem.primals, grad_outputs), Raised)
 
 
+_UNPACKS = re.compile(r"[^=#]+=\s*[\w.()\[\]]+\.saved_(tensors|variables)\s*(#.*)?")
+"""`a, b = ctx.saved_tensors`, as a line: what it unpacks is what forward saved."""
+
+
 def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Finding:
     """GV102, with the commonest accident put into words: nothing was saved for backward.
 
@@ -403,7 +407,7 @@ def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Findi
         code = "GV001" if fails_to_import(error) else "GV109"
         return sample.finding(code, said, hint=missing, raised=error)
     hint = ""
-    if error.frames and _unpacks_saved_tensors(error.frames[-1].source) and "unpack" in error.message:
+    if error.frames and _UNPACKS.fullmatch(error.frames[-1].source) and "unpack" in error.message:
         if "got 0" in error.message:
             said = f"backward raised{when}: no saved tensors ({error.type}: {first_line(error.message)})"
             hint = (
@@ -413,19 +417,6 @@ def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Findi
         else:
             hint = "Save as many tensors in forward as backward unpacks, in the same order."
     return sample.finding("GV102", said, hint=hint, raised=error)
-
-
-def _unpacks_saved_tensors(line: str) -> bool:
-    """Whether a line of source is `a, b = ctx.saved_tensors`: what it unpacks is what forward saved."""
-    try:
-        (statement,) = ast.parse(line).body
-    except (SyntaxError, ValueError):
-        return False
-    return (
-        isinstance(statement, ast.Assign)
-        and isinstance(statement.value, ast.Attribute)
-        and statement.value.attr in {"saved_tensors", "saved_variables"}
-    )
 
 
 def _of_single_precision(finding: Finding) -> Finding:

@@ -10,7 +10,6 @@ in backward, silently.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import linecache
 import sys
@@ -27,15 +26,7 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 from gradverify.model import Entries, Finding, LinePatch, Severity, SourceChange, indexed, shown_path
-from gradverify.source import (
-    Method,
-    called_name,
-    definition,
-    definitions_behind,
-    import_line,
-    is_bound_above,
-    tree_of,
-)
+from gradverify.source import Method, cuts, definition, import_line, is_bound_above
 from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
@@ -80,12 +71,9 @@ def marked_first_order(function: type[Function]) -> tuple[SourceChange, ...]:
 
 def _imported(file: Path, lines: list[str], line: int) -> Iterator[SourceChange]:
     """The import among those of the module, where the name is not known above a line yet."""
-    try:
-        tree = tree_of("".join(lines))
-    except (SyntaxError, ValueError):
-        return
-    place = import_line(tree) - 1
-    if not is_bound_above(tree, DECORATOR, line) and place < len(lines):
+    source = "".join(lines)
+    place = import_line(source) - 1
+    if not is_bound_above(source, DECORATOR, line) and place < len(lines):
         yield _inserted(file, lines, place, f"from torch.autograd.function import {DECORATOR}")
 
 
@@ -131,7 +119,7 @@ def graph_cuts(sample: Sample, second: VjpProblem) -> Cuts:
     guard.call(forwards.during(_forward_with_graph), function, sample, second)
     with wrapped_backward(function, backwards.during):  # torch.autograd.grad leaves a mode from outside
         second.graph(second.primals)
-    calls = (*_calls(own_backward(function), backwards), *_calls(function.forward, forwards))
+    calls = (*backwards.cut(own_backward(function)), *forwards.cut(function.forward))
     return Cuts(calls=tuple(dict.fromkeys(calls))[:MOST_NAMED])
 
 
@@ -152,11 +140,11 @@ class _Cutting(TorchFunctionMode):
 
         return watched
 
-    def met(self, file: str, above: int, node: ast.expr | ast.stmt) -> bool:
-        """Whether one was met in a part of a file that begins `above` lines into it."""
-        recorded = not isinstance(node, ast.With)
-        lines = range(above + node.lineno, above + (node.end_lineno or node.lineno) + 1)
-        return any((file, line, recorded) in self._lines for line in lines)
+    def cut(self, method: Callable[..., Any]) -> Iterator[str]:
+        """Each call of a method, and of what that calls, that was met as it cut the graph; with its place."""
+        for cut in cuts(method, CALLS, MODES):
+            if any((cut.file, line, cut.records) in self._lines for line in cut.lines):
+                yield f"`{cut.shown}` ({Path(cut.file).name}:{cut.line})"
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         given = (*args, *(kwargs or {}).values())
@@ -192,7 +180,9 @@ def _kept(function: type[Function], sample: Sample, second: VjpProblem) -> Itera
     """
     arguments, result, context, names = _forward_with_graph(function, sample, second)
     known = [*arguments, *returned_tensors(result)]
-    unpacked = _unpacked(function)
+    backward = Method.of(own_backward(function))
+    taken = backward.unpacked if backward is not None else ()
+    unpacked = next((one.names for one in taken if one.names), ())
     named = {id(value): name for name, value in names.items() if name != "ctx"}
     values: list[tuple[str, Any]] = [(f"ctx.{name}", value) for name, value in context.attributes.items()]
     for position, value in enumerate(context.saved_tensors):
@@ -202,49 +192,6 @@ def _kept(function: type[Function], sample: Sample, second: VjpProblem) -> Itera
         if isinstance(value, Tensor) and value.requires_grad and not any(value is k for k in known):
             tensors = (k for k in known if isinstance(k, Tensor) and k.shape == value.shape)
             yield name, any(torch.equal(value, k) for k in tensors)
-
-
-def _unpacked(function: type[Function]) -> Sequence[str]:
-    """What backward calls the saved tensors where it unpacks them all."""
-    method = Method.of(own_backward(function))
-    for node in method.nodes if method is not None else ():
-        match node:
-            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Attribute(attr="saved_tensors")):
-                return [name.id if isinstance(name, ast.Name) else "" for name in names]
-            case _:
-                pass
-    return ()
-
-
-def _calls(method: Callable[..., Any], cutting: _Cutting) -> Iterator[str]:
-    """Each call of a method, and of what it calls, that was met as it cut the graph; with file and line."""
-    for place, (tree, known) in enumerate(definitions_behind(method)):
-        live = inspect.unwrap(method if place == 0 else known[tree.name])
-        code = live.__code__
-        for shown, whole in _cuts(tree):
-            # Lines count from 1 at the first decorator, as the code's first line does.
-            above = code.co_firstlineno - 1
-            if cutting.met(code.co_filename, above, whole):
-                where = f"{Path(code.co_filename).name}:{above + shown.lineno}"
-                yield f"`{ast.unparse(shown)}` ({where})"
-
-
-def _cuts(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | ast.stmt]]:
-    """What cuts a graph, and the part of the source in which it does; of `x.detach().tolist()` the whole."""
-    within: set[int] = set()
-    for node in ast.walk(tree):
-        match node:
-            case _ if id(node) in within:
-                pass
-            case ast.Call(func=ast.Attribute(value=of, attr=attr)) if attr in CALLS:
-                within |= {id(n) for n in ast.walk(of)}
-                yield node, node
-            case ast.Attribute(attr="data", ctx=ast.Load()):
-                yield node, node
-            case ast.With(items=items):
-                yield from ((i.context_expr, node) for i in items if called_name(i.context_expr) in MODES)
-            case _:
-                pass
 
 
 FIRST_ORDER_ONLY = (

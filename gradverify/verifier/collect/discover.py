@@ -11,13 +11,11 @@ Another function in the place of a target's own backward, for a while.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import linecache
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -27,8 +25,7 @@ from torch.autograd import Function
 from torch.autograd.function import BackwardCFunction
 
 from gradverify.model import Parameter, PassedOver, Target, TargetKind
-from gradverify.source import definition, definitions_behind, dotted, functions_of, parts_of, tree_of
-from gradverify.source import parameters_of as parameters_in_source
+from gradverify.source import Method, definition, functions_of, module_of, names_called, parts_of
 from gradverify.verifier.collect.operators import (
     Operator,
     defaults_of_schema,
@@ -65,6 +62,14 @@ def source_of_class(defined: type) -> str:
     return "".join(linecache.getlines(file)[span[0] - 1 : span[1]])
 
 
+def source_of(module: ModuleType | None) -> str:
+    """The text of a module; empty where it cannot be had."""
+    try:
+        return inspect.getsource(module) if module is not None else ""
+    except (OSError, TypeError):
+        return ""
+
+
 def _line_of_class(defined: type) -> int:
     _, span = _span_of_class(defined)
     return inspect.getsourcelines(defined)[1] if span is None else span[0]
@@ -78,7 +83,7 @@ def _span_of_class(defined: type) -> tuple[str, tuple[int, int] | None]:
     module = sys.modules.get(defined.__module__)
     file = inspect.getsourcefile(module or defined) or ""
     text = "".join(linecache.getlines(file))
-    spans = _classes_of(text).get(defined.__qualname__, ())
+    spans = module_of(text).classes.get(defined.__qualname__, ())
     if text and not spans:
         # As inspect says, which parses the whole file again to find that out.
         raise OSError(f"no class statement of {defined.__qualname__}")
@@ -94,32 +99,6 @@ def _codes_of(defined: type) -> Iterator[CodeType]:
             yield code
 
 
-@lru_cache(maxsize=8)
-def _classes_of(source: str) -> dict[str, tuple[tuple[int, int], ...]]:
-    """First and last lines of every class statement, by qualified name, in source order."""
-    found: dict[str, tuple[tuple[int, int], ...]] = {}
-    for name, node in classes_within(ast.parse(source).body):
-        first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-        found[name] = (*found.get(name, ()), (first, node.end_lineno or node.lineno))
-    return found
-
-
-def classes_within(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.ClassDef]]:
-    """Every class statement with its qualified name, in source order."""
-    for node in body:
-        if isinstance(node, ast.ClassDef):
-            yield prefix + node.name, node
-            yield from classes_within(node.body, f"{prefix}{node.name}.")
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from classes_within(node.body, f"{prefix}{node.name}.<locals>.")
-        else:
-            yield from classes_within(
-                [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)], prefix
-            )
-            for handler in getattr(node, "handlers", ()):
-                yield from classes_within(handler.body, prefix)
-
-
 _WELL_KNOWN = {*sys.stdlib_module_names, "numpy", "torch"}
 """Packages whose compiled functions are no kernels of an author's own."""
 
@@ -133,11 +112,9 @@ def compiled_calls(methods: Iterable[Callable[..., Any]]) -> tuple[str, ...]:
 
 
 def _called(method: Callable[..., Any]) -> Iterator[str]:
-    for node, known in definitions_behind(method):
-        for call in ast.walk(node):
-            name = dotted(call.func, {}) if isinstance(call, ast.Call) else ""
-            if name and _is_compiled(_found(name, known)):
-                yield name
+    for name, known in names_called(method):
+        if _is_compiled(_found(name, known)):
+            yield name
 
 
 def _found(name: str, known: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever it names
@@ -218,14 +195,9 @@ def _is_of(member: Any, module: ModuleType) -> bool:  # noqa: ANN401 - whatever 
 
 def _in_source(module: ModuleType) -> Iterator[tuple[str, int]]:
     """Qualified name and line of the Functions with a backward that functions of a module define."""
-    try:
-        tree = tree_of(inspect.getsource(module))
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return
-    whole = {id(f.node): f for f in functions_of(tree) if f.forward is not None and f.backward is not None}
-    for name, node in classes_within(tree.body):
-        if id(node) in whole and IN_A_FUNCTION in name:
-            yield name, min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    for found in functions_of(source_of(module)):
+        if found.forward and found.backward and IN_A_FUNCTION in found.qualified_name:
+            yield found.qualified_name, found.line
 
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -372,15 +344,10 @@ def parameters_of(value: Any) -> tuple[Parameter, ...]:  # noqa: ANN401
 def _parts(value: Any) -> tuple[Parameter, ...]:  # noqa: ANN401
     """What the `*args` of a Function's forward holds, where the source has names for that."""
     forward = definition(value.forward)
-    module = inspect.getmodule(value)
     if forward is None:
         return ()
-    try:
-        tree = tree_of(inspect.getsource(module)) if module is not None else None
-    except (OSError, TypeError, SyntaxError, ValueError):
-        tree = None
     context = definition(value.setup_context) if uses_setup_context(value) else None
-    return parts_of(value.__name__, forward, context, tree)
+    return parts_of(value.__name__, forward, context, module_of(source_of(inspect.getmodule(value))))
 
 
 def _kind_of(value: Any) -> TargetKind:  # noqa: ANN401
@@ -475,25 +442,16 @@ def _reason_to_pass_over(value: type[Function], module: ModuleType) -> str:
 def _missing(value: type[Function]) -> Iterator[str]:
     """What a class leaves to its heirs: a method that only raises, an attribute that they have."""
     for method in (value.forward, getattr(value, backward_name(value))):
-        body = definition(method)
+        body = Method.of(method)
         if body is None:
             continue
-        if _only_raises(body):
+        if body.only_raises == NotImplementedError.__name__:
             yield f"its {body.name} only raises NotImplementedError"
-        owner = next(iter(parameters_in_source(body)), "") if isinstance(method, MethodType) else ""
-        nodes = list(ast.walk(body))
-        read = [n.attr for n in nodes if isinstance(n, ast.Attribute) and getattr(n.value, "id", "") == owner]
-        asked_for = {n.value for n in nodes if isinstance(n, ast.Constant)}  # `hasattr(cls, "scale")`
-        yield from (f"it has no `{a}`" for a in read if a not in asked_for and _is_left_to_heirs(value, a))
-
-
-def _only_raises(body: ast.FunctionDef) -> bool:
-    statements = body.body[1:] if ast.get_docstring(body) is not None else body.body
-    match statements:
-        case [ast.Raise(exc=ast.Name(id=name) | ast.Call(func=ast.Name(id=name)))]:
-            return name == NotImplementedError.__name__
-        case _:
-            return False
+        if isinstance(method, MethodType):
+            read = [
+                one.attr for one in body.attributes if one.attr not in body.literals
+            ]  # `hasattr(cls, "scale")`
+            yield from (f"it has no `{name}`" for name in read if _is_left_to_heirs(value, name))
 
 
 def _is_left_to_heirs(value: type[Function], attribute: str) -> bool:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 import sys
 import traceback
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gradverify.source import Import, module_of
 from gradverify.verifier.raised_errors import is_importable
 
 
@@ -133,7 +132,9 @@ def dotted_name(path: Path) -> tuple[str, Path]:
         packages.append(folder / "__init__.py")
         parts.insert(0, folder.name)
         folder = folder.parent
-    missing = _levels(path) - (len(path.parts) - len(folder.parts) - 1)
+    missing = max((one.level for one in _imports(path)), default=0) - (
+        len(path.parts) - len(folder.parts) - 1
+    )
     root = (
         _above_namespace(folder, missing)
         if missing > 0
@@ -148,7 +149,8 @@ def _root_of_imports(folder: Path, files: Sequence[Path], but: str) -> Path:
     `but` is the package in `folder` that the files are in, which they mean where its repository has its name.
     Nor do they mean it by the name of a module that stands beside them.
     """
-    named = {name for file in files for name in _imported_names(file)} - {but}
+    absolute = (one for file in files for one in _imports(file) if not one.level)
+    named = {one.module.partition(".")[0] for one in absolute} - {but}
     named -= {name for name in named if (folder / f"{name}.py").is_file()}
     for here in _current_folders():
         if folder.is_relative_to(here):
@@ -158,27 +160,12 @@ def _root_of_imports(folder: Path, files: Sequence[Path], but: str) -> Path:
     return folder
 
 
-def _imported_names(path: Path) -> Iterator[str]:
-    """What the absolute imports of a file begin with."""
-    for node in ast.walk(_tree(path)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            yield node.module.partition(".")[0]
-
-
-def _tree(path: Path) -> ast.Module:
-    """What a file holds; nothing where it cannot be read, or is no Python."""
+def _imports(path: Path) -> tuple[Import, ...]:
+    """What a file imports; nothing where it cannot be read, or is no Python."""
     try:
-        with warnings.catch_warnings(action="ignore"):
-            return ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])
-
-
-def _levels(path: Path) -> int:
-    """How many packages the relative imports of a file climb."""
-    return max((n.level for n in ast.walk(_tree(path)) if isinstance(n, ast.ImportFrom)), default=0)
+        return module_of(path.read_bytes()).imports
+    except OSError:
+        return ()
 
 
 def _above_namespace(folder: Path, missing: int) -> Path:

@@ -10,7 +10,6 @@ Which operators a module registers: `custom_op` and `triton_op` definitions, and
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.library import Library
 
 from gradverify.model import Parameter, PassedOver, Target, TargetKind
+from gradverify.source import module_of
 
 
 def with_keywords(
@@ -109,21 +109,19 @@ def _found(module: ModuleType) -> Iterator[tuple[str, Operator, int]]:
 def _declared(module: ModuleType) -> Mapping[str, int]:
     """Full names of the operators that strings of the module's source declare, with the line."""
     try:
-        tree = ast.parse(inspect.getsource(module))
-    except (OSError, TypeError, SyntaxError, ValueError):
+        strings = module_of(inspect.getsource(module)).strings
+    except (OSError, TypeError):
         return {}
     libraries = [value for value in vars(module).values() if isinstance(value, Library)]
     own = {full for library in libraries for full in getattr(library, "_op_defs", ())}
     found: dict[str, int] = {}
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
-            continue
-        match = _SCHEMA.match(node.value)
+    for text, line in strings:
+        match = _SCHEMA.match(text)
         if match is None:
             continue
         names = [f"{match[1]}::{match[2]}"] if match[1] else [o for o in own if o.endswith(f"::{match[2]}")]
         for full in names:
-            found[full] = min(node.lineno, found.get(full, node.lineno))
+            found[full] = min(line, found.get(full, line))
     return found
 
 

@@ -15,7 +15,6 @@ that differ.
 
 from __future__ import annotations
 
-import ast
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from gradverify.model import (
     Finding,
     TensorInput,
 )
-from gradverify.source import definition
+from gradverify.source import may_loop_over
 from gradverify.verifier.checks.deliberate import OF_THE_DERIVATIVE
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.neighbours import (
@@ -63,30 +62,6 @@ def inventions_of(sample: Sample) -> tuple[Doubt, ...]:
         and not (d.optional and options.get(d.name, ...) is None)
         and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)
     )
-
-
-def is_plain_count(function: Any, name: str) -> bool:  # noqa: ANN401 - the user's class
-    """Whether forward hands a parameter to no loop, and to no function that may have one."""
-    body = definition(getattr(function, "forward", None))
-    if body is None:
-        return False
-    return not any(_may_loop(node, name) for node in ast.walk(body))
-
-
-def _may_loop(node: ast.AST, name: str) -> bool:
-    match node:
-        case ast.Call(func=ast.Name(), args=args, keywords=keywords):
-            return any(_names(a, name) for a in (*args, *(k.value for k in keywords)))
-        case ast.While(test=test):
-            return _names(test, name)
-        case ast.Assign(targets=[ast.Name()], value=value):
-            return _names(value, name) and not isinstance(value, ast.Call)  # another name of it
-        case _:
-            return False
-
-
-def _names(node: ast.AST, name: str) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
 
 
 OF_THE_DTYPE = "GV104"
@@ -222,7 +197,8 @@ def _may_be_any(sample: Sample, counts: Collection[str]) -> bool:
                 of_outputs for of_outputs in (True, False) if _differ(here[of_outputs], there[of_outputs])
             }
             runs += 1
-    plain = all(is_plain_count(sample.subject.function_class, name) for name in counts)
+    forward = getattr(sample.subject.function_class, "forward", None)
+    plain = not any(may_loop_over(forward, name) for name in counts)
     return (True in moves and plain) or (not moves and runs >= LEAST_COUNTS)
 
 

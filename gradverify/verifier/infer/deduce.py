@@ -16,22 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.deduced import (
-    TO_FILL_IN,
-    Attempt,
-    Deduced,
-    DeducedInput,
-    DeducedList,
-    DeducedLiteral,
-    DeducedObject,
-    DeducedTensor,
-)
-from gradverify.model import Doubt, Target, with_parts
+from gradverify.cases.inputs import GROUP, InputSpec, ListSpec, TensorSpec, ValueSpec
+from gradverify.cases.sizes import Expression
+from gradverify.deduced import TO_FILL_IN, Attempt, Deduced
+from gradverify.model import Doubt, ObjectInput, Target, with_parts
 from gradverify.source import GROUPS, definitions_behind
-from gradverify.spec.ranks import GROUP
 from gradverify.verifier.collect.discover import source_of_class
 from gradverify.verifier.guard import default_dtype
-from gradverify.verifier.infer.entry import entry_of
+from gradverify.verifier.infer.entry import entry_of, literal
 from gradverify.verifier.infer.facts import Evidence
 from gradverify.verifier.infer.known import Known, begun, known_of
 from gradverify.verifier.infer.repairs import BROADCAST
@@ -43,28 +35,28 @@ ANY_OBJECT = "module:attribute"
 """What stands for the path of an object."""
 
 
-def to_fill_in(known: Known, state: State) -> tuple[DeducedInput, ...]:
+def to_fill_in(known: Known, state: State) -> tuple[InputSpec, ...]:
     """The arguments that have no default, as far as they are known."""
     needed = {p.name for p in known.parameters if not p.has_default}
     return tuple(i for a in state.arguments if a.name in needed for i in _input(known, a))
 
 
-def _input(known: Known, argument: Argument) -> Iterator[DeducedInput]:
+def _input(known: Known, argument: Argument) -> Iterator[InputSpec]:
     name, guess = argument.name, argument.guess
     facts = known.facts(name)
     is_object = any(not hasattr(Tensor, a) for a in facts.attributes) or bool(
         facts.kinds & {"callable", "module"}
     )
     if name in GROUPS:
-        yield DeducedObject(name, GROUP)
+        yield ObjectInput(name, GROUP)
         return
     match guess.kind:
         case Kind.LITERAL if not guess.is_invented_number:
-            yield DeducedLiteral(name, guess.choices)
+            yield literal(name, guess.choices)
         case Kind.LITERAL | Kind.SIZE if not is_object:
-            yield DeducedLiteral(name, (TO_FILL_IN,))  # an invented number has just failed
+            yield ValueSpec(name, TO_FILL_IN)  # an invented number has just failed
         case Kind.LIST:
-            yield DeducedList(name, (_tensor(argument),) * argument.items)
+            yield ListSpec(name, (_tensor(argument),) * argument.items)
         case Kind.INDEX | Kind.BOOL:
             yield _tensor(argument)
         case Kind.FLOAT if not is_object or facts.gradient:
@@ -72,12 +64,12 @@ def _input(known: Known, argument: Argument) -> Iterator[DeducedInput]:
         case Kind.OMITTED | Kind.PARAMETERS:
             pass
         case _:
-            yield DeducedObject(name, guess.path if guess.found and guess.path else ANY_OBJECT)
+            yield ObjectInput(name, guess.path if guess.found and guess.path else ANY_OBJECT)
 
 
-def _tensor(argument: Argument) -> DeducedTensor:
+def _tensor(argument: Argument) -> TensorSpec:
     plain = {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(argument.guess.kind, "float64")
-    return DeducedTensor(argument.name, (TO_FILL_IN,), argument.dtype or plain)
+    return TensorSpec(argument.name, (Expression(TO_FILL_IN),), argument.dtype or plain)
 
 
 _WORDS = re.compile(
@@ -183,7 +175,7 @@ def deduce(
     with default_dtype(dtype):
         entry = entry_of(target, module, known, found)
     doubts = (*entry.doubts, *doubts_of_source(value, module, known.evidence))
-    return replace(entry, doubts=doubts, default_dtype=dtype)
+    return replace(entry, spec=replace(entry.spec, default_dtype=dtype), doubts=doubts)
 
 
 def _searched(target: Target, known: Known) -> tuple[Solution | NoSolution, Known, str]:

@@ -10,21 +10,16 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from gradverify.deduced import (
-    Deduced,
-    DeducedInput,
-    DeducedList,
-    DeducedLiteral,
-    DeducedObject,
-    DeducedSize,
-    DeducedTensor,
-)
-from gradverify.model import Doubt, Target, TargetKind
+from gradverify.cases.inputs import ChoicesSpec, InputSpec, ListSpec, TensorSpec, ValueSpec
+from gradverify.cases.sizes import Expression, size
+from gradverify.cases.sweep import FunctionSpec, Sweep
+from gradverify.deduced import Deduced
+from gradverify.model import Doubt, Nested, ObjectInput, Target, TargetKind
 from gradverify.source import is_sibling
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
@@ -191,10 +186,9 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
     reshaped = (
         [Doubt(found.reshaped, f"the shape of `{found.reshaped}`", of_shape=True)] if found.reshaped else []
     )
+    sweep = Sweep(tuple(map(written.input, written.arguments)), written.sizes(separated))
     return Deduced(
-        inputs=tuple(map(written.input, written.arguments)),
-        sizes=written.sizes(separated),
-        reference=_reference(target, module, known, state),
+        FunctionSpec(sweep, _reference(target, module, known, state)),
         doubts=(
             *(d for a in written.arguments for d in _doubts(a, state, fixed)),
             *(
@@ -308,43 +302,42 @@ class _Written:
             said = f"that `{first}` and `{second}` may differ"
             yield Doubt(second, said, differ=(first, second), of_shape=True)
 
-    def input(self, argument: Argument) -> DeducedInput:
+    def input(self, argument: Argument) -> InputSpec:
         """One argument."""
-        guess, shape = argument.guess, tuple(d.written(self.names) for d in argument.dims)
+        guess = argument.guess
         match guess.kind:
             case Kind.LITERAL:
-                return DeducedLiteral(argument.name, guess.choices)
+                return literal(argument.name, guess.choices)
             case Kind.SIZE:
-                return DeducedSize(argument.name, shape[0])
+                return ValueSpec(argument.name, Expression(argument.dims[0].written(self.names)))
             case Kind.CALLABLE | Kind.OBJECT:
                 of_it = (a.name for a in self.state.arguments if a.guess.kind is Kind.PARAMETERS)
                 init = guess.init if guess.made else None
-                return DeducedObject(argument.name, guess.path, init, next(of_it, ""))
+                return ObjectInput(argument.name, guess.path, init, next(of_it, ""))
             case Kind.LIST:
-                return DeducedList(argument.name, (self._tensor(argument, shape),) * argument.items)
+                return ListSpec(argument.name, (self._tensor(argument),) * argument.items)
             case _:
-                return self._tensor(argument, shape)
+                return self._tensor(argument)
 
-    def _tensor(self, argument: Argument, shape: tuple[str, ...]) -> DeducedTensor:
+    def _tensor(self, argument: Argument) -> TensorSpec:
         plain = {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(argument.guess.kind, "float64")
         integers = argument.guess.kind in {Kind.INDEX, Kind.BOOL}
-        return DeducedTensor(
+        return TensorSpec(
             argument.name,
-            shape,
+            tuple(size(d.written(self.names)) for d in argument.dims),
             argument.dtype or plain,
             argument.domain,
-            self._range(argument),
+            (0, size(argument.bound.written(self.names))) if argument.bound is not None else argument.span,
             structure=argument.structure,
             value=argument.value,
             requires_grad=None if integers or argument.requires_grad else False,
             optional=argument.name in self.optional,
         )
 
-    def _range(self, argument: Argument) -> tuple[str, ...]:
-        """The two bounds of its entries; empty for none."""
-        if argument.bound is not None:
-            return "0", argument.bound.written(self.names)
-        return tuple(map(str, argument.span or ()))
+
+def literal(name: str, choices: tuple[Nested, ...]) -> ValueSpec | ChoicesSpec:
+    """A literal argument; more than one choice is swept, and the first is in the source."""
+    return ValueSpec(name, choices[0]) if len(choices) == 1 else ChoicesSpec(name, cast("Any", choices))
 
 
 def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterator[Doubt]:

@@ -16,7 +16,6 @@ from typing import Any
 
 from gradverify.source import (
     Method,
-    blocks,
     called_name,
     definition,
     every_parameter,
@@ -146,11 +145,25 @@ def _nothing(backward: Method, paths: Sequence[Sequence[ast.expr]]) -> set[str]:
     }
 
 
+def _blocks(body: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
+    """A list of statements and every list nested in it."""
+    yield body
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        for part in ("body", "orelse", "finalbody"):
+            inner = getattr(statement, part, None)
+            if isinstance(inner, list):
+                yield from _blocks(inner)
+        for holder in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+            yield from _blocks(holder.body)
+
+
 def _initialised(backward: Method, paths: Sequence[Sequence[ast.expr]], nothing: Collection[str]) -> set[str]:
     """Names that stay None, and are given it together with others that backward computes and returns."""
     returned_names = {_name(value) for path in paths for value in path}
     found: set[str] = set()
-    for block in blocks(backward.node.body):
+    for block in _blocks(backward.node.body):
         run: set[str] = set()
         for statement in (*block, ast.Pass()):
             given = _given_none(statement)

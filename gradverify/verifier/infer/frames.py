@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from gradverify.model import Frame, RaisedError
-from gradverify.source import called_name, integer, names_bound, names_read, paired, tree_of
+from gradverify.source import called_name, integer, names_bound, tree_of
 from gradverify.verifier.infer.evidence import passed
 from gradverify.verifier.infer.shapes import reranked
 from gradverify.verifier.infer.state import Dim, State
+from gradverify.verifier.infer.uses import paired
 
 
 def function_around(frame: Frame) -> ast.FunctionDef | None:
@@ -85,7 +86,7 @@ def _computed_of(frame: Frame, words: set[str]) -> set[str]:
     before = [n for n in ast.walk(function) if isinstance(n, ast.Assign)] if function is not None else []
     for step in sorted((n for n in before if n.lineno < frame.line), key=lambda n: -n.lineno):
         if found & names_bound([step]):
-            found |= names_read(step.value)
+            found |= {n.id for n in ast.walk(step.value) if isinstance(n, ast.Name)}
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradverify.source import called_name, integer, is_none, paired, parameters_of
+from gradverify.source import called_name, integer, is_none, parameters_of
 from gradverify.verifier.infer.facts import Facts
 
 SHAPE_CALLS = {"size", "dim", "numel", "stride", "ndimension"}
@@ -180,6 +180,26 @@ def name_behind(value: ast.expr) -> str:
             return ""
         value = value.func.value
     return value.id if isinstance(value, ast.Name) else ""
+
+
+def paired(targets: Sequence[ast.expr], values: Sequence[ast.expr]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Which target is given which value; of `b, t, v = *k.shape, m` the first two are given `k.shape`.
+
+    Nothing where that cannot be told: stars on both sides, or several of them.
+    """
+    stars = [k for k, v in enumerate(values) if isinstance(v, ast.Starred)]
+    if any(isinstance(t, ast.Starred) for t in targets) or len(stars) > 1:
+        return
+    if not stars:
+        yield from zip(targets, values, strict=True) if len(targets) == len(values) else ()
+        return
+    (start,), more = stars, len(targets) - len(values) + 1
+    if more >= 0:
+        held = values[start]
+        inner = held.value if isinstance(held, ast.Starred) else held
+        yield from zip(targets[:start], values[:start], strict=True)
+        yield ast.Tuple(list(targets[start : start + more]), ast.Store()), inner
+        yield from zip(targets[start + more :], values[start + 1 :], strict=True)
 
 
 @dataclass

@@ -8,7 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from gradverify.deduced import Deduced, DeducedLiteral, DeducedTensor
+from gradverify.cases.inputs import ChoicesSpec, TensorSpec
+from gradverify.cases.sweep import FunctionSpec, Sweep
+from gradverify.deduced import Deduced
 from gradverify.events import Inferred
 from gradverify.model import Target, TargetKind
 from gradverify.session.planning import NoInputs, Planned, infer_plan
@@ -33,7 +35,7 @@ class Answering:
 
 @pytest.mark.parametrize("choices", [(0, 0), ("a", "a")])
 def test_what_no_spec_can_say_is_no_mistake_in_a_spec(choices: tuple[Any, ...]) -> None:
-    deduced = Deduced((DeducedTensor("x", ("3",)), DeducedLiteral("dim", choices)))
+    deduced = Deduced(FunctionSpec(Sweep((TensorSpec("x", (3,)), ChoicesSpec("dim", choices)))))
     planned = Planned(cast("Any", Answering(deduced)), TARGET, None)
     found = infer_plan(planned, Request(()))
     assert isinstance(found, NoInputs)

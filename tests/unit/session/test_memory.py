@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from gradverify.cases.further import bytes_of
 from gradverify.model import Case, TensorInput, Verdict
 from gradverify.session import processes
-from gradverify.session.planning import tensor_bytes
 from gradverify.session.request import Request
 from gradverify.session.run import check
 from gradverify.session.selection import parse_target
@@ -77,7 +77,7 @@ def test_a_case_that_cannot_fit_is_reported_and_not_run(tmp_path, monkeypatch):
     ("dtype", "taken"), [("float64", 24), ("complex64", 24), ("bfloat16", 6), ("int8", 3), ("bool", 3)]
 )
 def test_bytes_of_a_case(dtype, taken):
-    assert tensor_bytes(Case("base", 1, inputs=(TensorInput("x", (3,), dtype=dtype),))) == taken
+    assert bytes_of(Case("base", 1, inputs=(TensorInput("x", (3,), dtype=dtype),))) == taken
 
 
 def test_memory_of_a_group():

@@ -34,11 +34,11 @@ AT_THE_END = {"type checking"}
 def test_an_import_stands_above_every_class_and_def_of_the_module(name):
     above, below = HEADS[name]
     text = f"{above}{below}{USE}\nimport late\n"
-    line = import_line(tree_of(text))
+    line = import_line(text)
     assert line == above.count("\n") + 1 + (name in AT_THE_END)
     lines = text.splitlines()
-    tree = tree_of("\n".join([*lines[: line - 1], "from x import name", *lines[line - 1 :]]))
-    assert is_bound_above(tree, "name", tree.body[-2].lineno)
+    changed = "\n".join([*lines[: line - 1], "from x import name", *lines[line - 1 :]])
+    assert is_bound_above(changed, "name", tree_of(changed).body[-2].lineno)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,6 @@ def test_an_import_stands_above_every_class_and_def_of_the_module(name):
     ],
 )
 def test_a_name_is_bound_by_what_runs_above(head, is_bound):
-    tree = tree_of(f"{head}\n{USE}")
-    assert is_bound_above(tree, "name", tree.body[-1].lineno) is is_bound
-    assert not is_bound_above(tree_of(f"{USE}{head}"), "name", 2)
+    text = f"{head}\n{USE}"
+    assert is_bound_above(text, "name", tree_of(text).body[-1].lineno) is is_bound
+    assert not is_bound_above(f"{USE}{head}", "name", 2)

@@ -159,3 +159,21 @@ def test_constants_of_a_module_beside_a_lone_file_count(tmp_path):
     (tmp_path / "m.py").write_text("import helpers as h\ndef f(x):\n    return h.g(x)\n")
     found = size_constants((tmp_path / "m.py").read_text(), "f", tmp_path / "m.py")
     assert [str(c) for c in found] == ["HEAD = 40"]
+
+
+@pytest.mark.parametrize(("calls", "read", "found"), [
+    ("f(x, -1)", "axis % 5 == 4", []),
+    ("f(x, axis=2), f(x, 1)", "axis > 8", []),
+    ("f(x, -1)", "x.shape[axis] > 64", ["64 (line 2)"]),
+    ("f(x, -1), f(x, x.shape[0])", "axis > 64", ["64 (line 2)"]),
+    ("f(x, size)", "axis > 64", ["64 (line 2)"]),
+    ("f", "axis > 64", ["64 (line 2)"]),
+])  # fmt: skip
+def test_a_parameter_always_given_a_number_is_no_size(calls: str, read: str, found: list[str]) -> None:
+    source = f"def f(x, axis):\n    return {read}\ndef target(x):\n    return {calls}\n"
+    assert [str(c) for c in size_constants(source, "target")] == found
+
+
+def test_a_parameter_that_becomes_a_size_is_one() -> None:
+    source = "def f(x, n):\n    n = x.shape[0]\n    return n > 64\ndef target(x):\n    return f(x, 1)\n"
+    assert [str(c) for c in size_constants(source, "target")] == ["64 (line 3)"]

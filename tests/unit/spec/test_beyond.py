@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 
-from gradverify.model import POWER_OF_TWO, Settings, SizeConstant, Target, TargetKind
-from gradverify.session.planning import _with_beyond
-from gradverify.session.request import Request
-from gradverify.spec.beyond import BLOCK_OF_THREADS, MULTIPLES_OF_16
-from gradverify.spec.plan import plan_beyond, plan_function
+from gradverify.cases.further import with_cases
+from gradverify.cases.past import BLOCK_OF_THREADS, MULTIPLES_OF_16
+from gradverify.model import POWER_OF_TWO, SizeConstant
+from gradverify.spec.plan import plan_function
 
 BLOCK = SizeConstant(128, "BLOCK")
 
@@ -21,8 +20,8 @@ def beyond(read):
 
     def planned(entry, *constants):
         spec = read(f"module: m.py\nfunctions: {{free: {entry}}}\n")
-        function = spec.functions["free"]
-        return plan_beyond(plan_function(spec, "free"), function, constants, seed=0, parameters=())
+        plan = plan_function(spec, "free")
+        return with_cases(plan, replace(plan.asked, constants=constants))
 
     return planned
 
@@ -113,10 +112,9 @@ def test_inputs_and_their_number_stay_bounded(beyond):
 def test_sizes_that_a_spec_lists_are_not_passed_on_a_gpu_which_is_said(read, entry, device, tried, said):
     """A compiled kernel that leaves its tensors there may lose the device."""
     spec = read(f"module: m.py\nfunctions: {{free: {entry}}}\n")
-    module = SimpleNamespace(source="", spec=spec, path=None)
-    target = Target("free", "free", TargetKind.FUNCTION, "m.py", 1, compiled=("_C.free",))
-    request = Request((), Settings(device=device))
-    plan = _with_beyond(plan_function(spec, "free"), spec.functions["free"], module, target, "", request)
+    plan = plan_function(spec, "free")
+    asked = replace(plan.asked, constants=(BLOCK_OF_THREADS,), on_cpu=device == "cpu")
+    plan = with_cases(plan, asked)
     assert [one.size for one in past_of(plan)] == tried
     assert plan.not_beyond == said
 

@@ -54,7 +54,7 @@ def test_the_plan_of_a_spec(folder, spec_file):
     spec = read_spec(folder / spec_file.name, shown_path=spec_file.name, known_codes=["GV101", "GV201"])
     planned = {key: plan_function(spec, key) for key in spec.functions}
     # What follows from the cases has tests of its own.
-    follows = dict.fromkeys(("spares", "open_sized", "degenerate", "left_out"), ())
+    follows = dict.fromkeys(("spares", "open_sized", "degenerate", "left_out"), ()) | {"asked": None}
     plans = {key: reported(dataclasses.replace(plan, **follows)) for key, plan in planned.items()}
     text = compact(plans) + "\n"
     expected = spec_file.with_suffix(".json")

@@ -9,7 +9,7 @@ from extent import extent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradverify.spec.pairwise import MAX_ROWS, Constraint, TooManyError, cover, first_row
+from gradverify.cases.pairwise import MAX_ROWS, Constraint, TooManyError, cover, first_row
 
 LEVELS = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(
     lambda counts: [list(range(count)) for count in counts]

@@ -9,8 +9,8 @@ import math
 
 import pytest
 
+from gradverify.cases.sweep import case_id, case_seed
 from gradverify.model import InputSource, LiteralInput, TensorInput
-from gradverify.spec.cases import case_id, case_seed
 from gradverify.spec.plan import plan_function
 
 

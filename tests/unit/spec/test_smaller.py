@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gradverify.cases.further import Asked
+from gradverify.cases.smaller import at_sizes_of, sizes_of, smallest
 from gradverify.model import Case, TensorInput
-from gradverify.spec.smaller import resizing, sizes_of, smallest
 
 
 def counted(fails):
@@ -71,9 +72,9 @@ def functions(read):
 
 def test_the_spec_has_its_say(functions):
     case = functions["free@Conv"].cases[0]
-    at = resizing(functions["free@Conv"], case, (), 0)
-    assert at({"h": 2, "k": 3}) is None
-    small = at({"h": 2, "k": 1})
+    asked = Asked(functions["free@Conv"].sweep, "free@Conv")
+    assert at_sizes_of(asked, case, {"h": 2, "k": 3}) is None
+    small = at_sizes_of(asked, case, {"h": 2, "k": 1})
     assert (small.sizes, small.options) == ((("h", 2), ("k", 1)), case.options)
     assert small.inputs[0].shape == (2, 2)
     assert small.seed not in (0, case.seed)
@@ -82,7 +83,7 @@ def test_the_spec_has_its_say(functions):
 def test_dimensions_without_names_shrink_together(functions):
     case = functions["free@Plain"].cases[0]
     assert sizes_of(case) == {"5": 5, "7": 7}
-    small = resizing(functions["free@Plain"], case, (), 0)({"5": 1, "7": 2})
+    small = at_sizes_of(Asked(functions["free@Plain"].sweep, "free@Plain"), case, {"5": 1, "7": 2})
     assert [i.shape for i in small.inputs] == [(1, 2), (2,)]
 
 

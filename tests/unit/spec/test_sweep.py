@@ -11,6 +11,7 @@ from extent import extent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gradverify.cases.sizes import parse_condition
 from gradverify.model import (
     Annotation,
     Companion,
@@ -24,7 +25,6 @@ from gradverify.model import (
 )
 from gradverify.spec.binding import check_against_targets
 from gradverify.spec.plan import plan_function
-from gradverify.spec.sizes import parse_condition
 
 
 def ids(plan):

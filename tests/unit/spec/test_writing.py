@@ -2,7 +2,9 @@
 
 import pytest
 
-from gradverify.deduced import Deduced, DeducedTensor
+from gradverify.cases.inputs import TensorSpec
+from gradverify.cases.sizes import Expression
+from gradverify.cases.sweep import FunctionSpec, Sweep
 from gradverify.spec.draft import (
     DraftedEntry,
     NotExtensibleError,
@@ -62,6 +64,6 @@ def test_braces_cannot_be_added_to():
 
 
 def test_a_default_dtype_is_shown_beside_the_inputs():
-    x = DeducedTensor("x", ("n",))
-    assert shown(Deduced((x,), ())) == "x [n]"
-    assert shown(Deduced((x,), (), default_dtype="float64")) == "x [n]; default_dtype float64"
+    sweep = Sweep((TensorSpec("x", (Expression("n"),)),))
+    assert shown(FunctionSpec(sweep)) == "x [n]"
+    assert shown(FunctionSpec(sweep, default_dtype="float64")) == "x [n]; default_dtype float64"

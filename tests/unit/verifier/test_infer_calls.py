@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.deduced import Deduced, DeducedList, DeducedLiteral, DeducedObject, DeducedTensor
-from gradverify.model import Target, TargetKind
+from gradverify.cases.inputs import ChoicesSpec, ListSpec, TensorSpec, ValueSpec
+from gradverify.cases.sizes import Expression
+from gradverify.deduced import Deduced
+from gradverify.model import ObjectInput, Target, TargetKind
 from gradverify.verifier.collect.discover import parameters_of
 from gradverify.verifier.infer.deduce import deduce
 
@@ -188,11 +190,14 @@ def deduced(function: type[Function]) -> Deduced:
 
 
 def literals(found: Deduced) -> dict[str, tuple[Any, ...]]:
-    return {i.name: i.choices for i in found.inputs if isinstance(i, DeducedLiteral)}
+    swept = {i.name: i.choices for i in found.inputs if isinstance(i, ChoicesSpec)}
+    values = {i.name: (i.value,) for i in found.inputs if isinstance(i, ValueSpec)}
+    single = {name: value for name, value in values.items() if not isinstance(value[0], Expression)}
+    return {i.name: (swept | single)[i.name] for i in found.inputs if i.name in swept | single}
 
 
 def test_a_star_among_sizes_says_how_many_dimensions_are_unpacked() -> None:
-    shapes = {i.name: i.shape for i in deduced(Starred).inputs if isinstance(i, DeducedTensor)}
+    shapes = {i.name: i.shape for i in deduced(Starred).inputs if isinstance(i, TensorSpec)}
     assert len(shapes["k"]) == 4
 
 
@@ -200,7 +205,7 @@ def test_a_star_among_sizes_says_how_many_dimensions_are_unpacked() -> None:
 def test_what_args_holds_has_the_names_of_its_author(function: type[Function]) -> None:
     found = deduced(function)
     assert [i.name for i in found.inputs] == NAMES[function]
-    several = [i.name for i in found.inputs if isinstance(i, DeducedList)]
+    several = [i.name for i in found.inputs if isinstance(i, ListSpec)]
     assert several == [n for n in NAMES[function] if n in {"others", "xs"}]
 
 
@@ -209,7 +214,7 @@ def test_what_the_only_caller_leaves_to_a_default_is_that_first() -> None:
     assert literals(found)["scale"][0] is None and len(literals(found)["scale"]) > 1
     assert literals(found)["final"] == (False, True)
     (state,) = [i for i in found.inputs if i.name == "state"]
-    assert isinstance(state, DeducedTensor) and state.optional
+    assert isinstance(state, TensorSpec) and state.optional
 
 
 @pytest.mark.parametrize(("function", "name"), [(Wrapped, "k"), (Annotated, "alpha")])
@@ -224,7 +229,7 @@ def test_two_invented_numbers_differ(function: type[Function]) -> None:
 
 
 def test_parameters_that_are_passed_are_those_of_the_module() -> None:
-    net = next(i for i in deduced(WithParameters).inputs if isinstance(i, DeducedObject))
+    net = next(i for i in deduced(WithParameters).inputs if isinstance(i, ObjectInput))
     assert net.parameters == "params"
 
 
@@ -255,6 +260,6 @@ def told(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Any:
 
 
 def test_sizes_that_the_author_names_alike_are_one() -> None:
-    q, k, v, bias = (i.shape for i in deduced(Told).inputs if isinstance(i, DeducedTensor))
+    q, k, v, bias = (i.shape for i in deduced(Told).inputs if isinstance(i, TensorSpec))
     assert (k[0], k[2], k[3]) == (q[0], q[2], q[3])
     assert bias == (q[2],) and v[:3] == q[:3] and v[3] != q[3]

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import avg_pool1d
 
-from gradverify.deduced import Deduced, DeducedLiteral
+from gradverify.cases.inputs import ChoicesSpec, ValueSpec
+from gradverify.deduced import Deduced
 from gradverify.model import Target, TargetKind
 from gradverify.verifier.collect.discover import parameters_of
 from gradverify.verifier.infer.deduce import deduce
@@ -93,7 +94,8 @@ def choices_of(function: type[Function]) -> dict[str, tuple[object, ...]]:
     target = Target(name, name, TargetKind.FUNCTION, __file__, 1, parameters=parameters_of(function))
     deduced = deduce(function, target, None)
     assert isinstance(deduced, Deduced), deduced
-    return {one.name: one.choices for one in deduced.inputs if isinstance(one, DeducedLiteral)}
+    swept = {one.name: one.choices for one in deduced.inputs if isinstance(one, ChoicesSpec)}
+    return swept | {one.name: (one.value,) for one in deduced.inputs if isinstance(one, ValueSpec)}
 
 
 def test_every_default_has_a_second_value() -> None:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.deduced import Deduced, DeducedTensor
+from gradverify.cases.inputs import TensorSpec
+from gradverify.deduced import Deduced
 from gradverify.model import Target, TargetKind
 from gradverify.verifier.collect.discover import parameters_of
 from gradverify.verifier.infer.deduce import deduce
@@ -38,5 +39,5 @@ def test_a_matrix_stays_one() -> None:
     target = Target("F", "F", TargetKind.FUNCTION, __file__, 1, parameters=parameters_of(FixedPoint))
     deduced = deduce(FixedPoint, target, None)
     assert isinstance(deduced, Deduced), deduced
-    ranks = {one.name: len(one.shape) for one in deduced.inputs if isinstance(one, DeducedTensor)}
+    ranks = {one.name: len(one.shape) for one in deduced.inputs if isinstance(one, TensorSpec)}
     assert ranks["w"] == ranks["u"] == 2

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.deduced import Deduced, DeducedTensor
+from gradverify.cases.inputs import TensorSpec
+from gradverify.cases.sizes import Expression
+from gradverify.deduced import Deduced
 from gradverify.verifier.collect.discover import describe_target
 from gradverify.verifier.infer.deduce import deduce
 from gradverify.verifier.infer.search import MOST_LACKING
@@ -164,33 +166,34 @@ class OfAnotherDevice(Function):
         return g, g
 
 
-def tensors_of(function: type[Function]) -> dict[str, DeducedTensor]:
+def tensors_of(function: type[Function]) -> dict[str, TensorSpec]:
     deduced = deduce(function, describe_target(function, function.__name__, "", __file__), None)
     assert isinstance(deduced, Deduced), deduced
-    return {one.name: one for one in deduced.inputs if isinstance(one, DeducedTensor)}
+    return {one.name: one for one in deduced.inputs if isinstance(one, TensorSpec)}
 
 
 def test_what_is_unpacked_has_so_many_entries() -> None:
-    assert tensors_of(Hat)["w"].shape[-1] == "3"
+    assert tensors_of(Hat)["w"].shape[-1] == 3
 
 
 def test_what_is_cut_before_it_is_crossed_is_longer() -> None:
-    assert tensors_of(Turned)["q"].shape[-1] == "4"
+    assert tensors_of(Turned)["q"].shape[-1] == 4
 
 
 def test_no_gradient_is_summed_where_a_lower_rank_needs_no_sum() -> None:
-    assert {name: one.shape for name, one in tensors_of(Solved).items()} == {"a": ("n", "n"), "b": ("n",)}
+    n = Expression("n")
+    assert {name: one.shape for name, one in tensors_of(Solved).items()} == {"a": (n, n), "b": (n,)}
 
 
 def test_a_shape_in_the_sizes_of_another_one_is_taken_from_an_assertion() -> None:
     shapes = {name: one.shape for name, one in tensors_of(Columns).items()}
-    assert shapes["b"] == shapes["c"] == (*shapes["a"][:2], "1")
+    assert shapes["b"] == shapes["c"] == (*shapes["a"][:2], 1)
 
 
 def test_what_forward_refuses_to_differentiate_is_a_constant_and_bounds_are_kept() -> None:
     found = tensors_of(OneScale)
     assert {name: one.requires_grad for name, one in found.items()} == {"x": False, "y": False, "scale": None}
-    assert (found["x"].shape[0], found["scale"].shape[-1]) == ("9", "1")
+    assert (found["x"].shape[0], found["scale"].shape[-1]) == (9, 1)
 
 
 def test_what_backward_alone_indexes_by_is_an_index() -> None:
@@ -208,9 +211,7 @@ def test_sizes_that_a_kernel_takes_are_no_sizes_of_their_own() -> None:
         deduce(Flat, replace(target, compiled=compiled), None) for compiled in ((), ("_C.multiply",))
     )
     assert isinstance(apart, Deduced) and isinstance(together, Deduced)
-    (x, y), (u, v) = (
-        [i.shape for i in one.inputs if isinstance(i, DeducedTensor)] for one in (apart, together)
-    )
+    (x, y), (u, v) = ([i.shape for i in one.inputs if isinstance(i, TensorSpec)] for one in (apart, together))
     assert x != y
     assert u == v
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from gradverify.cases.inputs import DOMAIN_ENDS
 from gradverify.model import Case, LiteralInput, TensorInput
 from gradverify.model.case import KEEP_AWAY, is_floating
-from gradverify.spec.tensors import DOMAIN_ENDS
 
 BESIDE = 1 / 64
 """Relative distance from a threshold: beyond the steps of a numerical derivative, 3 times 2^-10."""
@@ -23,11 +23,13 @@ MOST_VALUES = 8
 """Of one input: two beside each of four numbers."""
 
 
-def with_values_beside(cases: Sequence[Case], thresholds: Sequence[float]) -> tuple[Case, ...]:
+def with_values_beside(cases: Sequence[Case], thresholds: Sequence[float] | None) -> tuple[Case, ...]:
     """The cases; the first of each combination of options has such values.
 
     The numbers that are passed beside tensors come last: any of them may be what values are held against.
     """
+    if thresholds is None:
+        return tuple(cases)
     seen, made = set(), []
     for case in cases:
         first = not case.hook and case.options not in seen

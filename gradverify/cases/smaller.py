@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from gradverify.model import WORLD, Case, Parameter
-from gradverify.spec.cases import case_seed
-from gradverify.spec.function import SpecFunction
-from gradverify.spec.other_sizes import case_at, dimensions_of, with_dimensions
-from gradverify.spec.plan import in_call_order
-from gradverify.spec.sweep import allowed, factors_of
+from gradverify.cases.further import Asked, dimensions_of, with_dimensions
+from gradverify.cases.sweep import in_call_order, resized
+from gradverify.model import WORLD, Case
 
 ONE_BY_ONE = 3
 """A size alone is tried at 1 up to this; a larger one that must stay is halved as often as it can be."""
 
 Sizes = Mapping[str, int]
-Resized = Callable[[Sizes], Case | None]
 
 
 def sizes_of(case: Case) -> dict[str, int]:
@@ -26,28 +22,14 @@ def sizes_of(case: Case) -> dict[str, int]:
     return dict(case.sizes) or dimensions_of(case)
 
 
-def resizing(function: SpecFunction, case: Case, parameters: tuple[Parameter, ...], seed: int) -> Resized:
-    """How a case of a function is had at other sizes, seeded as any case; None where the spec forbids them.
-
-    `seed` is the run's.
-    """
-    sweep = function.sweep
-    factors = factors_of(sweep) if sweep is not None else []
-
-    def resized(sizes: Sizes) -> Case | None:
-        if sweep is None:
-            return None
-        if not case.sizes:
-            named = ",".join(map(str, sizes.values()))
-            found: Case | None = replace(with_dimensions(case, sizes), id=f"{case.id} at {named}")
-        else:
-            at = {**dict(case.sizes), **sizes}
-            found = case_at(sweep, factors, case, at) if allowed(sweep, at) is None else None
-        if found is None:
-            return None
-        return in_call_order(found, case_seed(seed, function.name, found.id), parameters)
-
-    return resized
+def at_sizes_of(asked: Asked, case: Case, sizes: Sizes) -> Case | None:
+    """A case at other sizes, seeded as any case; None where the spec forbids them."""
+    if case.sizes:
+        found = resized(asked.sweep, case, sizes)
+    else:
+        named = ",".join(map(str, sizes.values()))
+        found = replace(with_dimensions(case, sizes), id=f"{case.id} at {named}")
+    return None if found is None else in_call_order(found, asked.seed, asked.name, asked.order)
 
 
 def smallest(sizes: Sizes, fails: Callable[[dict[str, int]], bool]) -> dict[str, int]:

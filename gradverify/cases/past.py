@@ -10,11 +10,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gradverify.cases.inputs import ChoicesSpec, ValueSpec
+from gradverify.cases.sweep import Sweep, resized, with_each_option
 from gradverify.model import ALIGNED, Beyond, Case, SizeConstant, tensors_of
-from gradverify.spec.function import SpecFunction
-from gradverify.spec.other_sizes import case_at, with_each_option
-from gradverify.spec.schema import ChoicesEntry, ValueEntry
-from gradverify.spec.sweep import Sweep, allowed, factors_of
 
 BLOCK_OF_THREADS = SizeConstant(1024, "threads in a block")
 """The most there are (CUDA C++ Programming Guide, technical specifications per compute capability).
@@ -47,46 +45,65 @@ LEAST_REPORTED = 8
 """Constants from here on are above the usual sizes; an untried smaller bare number is not reported."""
 
 
+ENOUGH = "enough other sizes are tried"
+TOO_LARGE = "its inputs would be too large"
+
+
 @dataclass(frozen=True)
-class PastConstants:
-    """What can be tried past the constants of a target, and what not."""
+class _From:
+    """What cases past constants are made from: the sizes and options of one case."""
 
-    cases: tuple[Beyond, ...] = ()
-    """Without seeds."""
-    untried: tuple[str, ...] = ()
-    """Constants with the reason: `BLOCK = 8192: too large to be tried`."""
+    sweep: Sweep
+    cases: Sequence[Case]
+    """Those that are planned, of its options."""
+    base: Case
+
+    def at(self, sizes: Mapping[str, int]) -> Case | None:
+        """The case at other sizes; None where it has no valid inputs."""
+        return resized(self.sweep, self.base, sizes)
+
+    def is_declared(self, name: str) -> bool:
+        """Whether the spec lists the values of a size."""
+        return any(name == one for one, _ in self.sweep.sizes)
+
+    @property
+    def names(self) -> list[str]:
+        """The sizes that are dimensions."""
+        return [name for name, _ in self.base.sizes if name not in self.sweep.of_ranks]
 
 
-def past_constants(function: SpecFunction, constants: Sequence[SizeConstant]) -> PastConstants:
-    """Plan a case past each constant for each size that no planned case has past it already.
+def past_constants(
+    sweep: Sweep, cases: Sequence[Case], constants: Sequence[SizeConstant] | None
+) -> tuple[tuple[Beyond, ...], tuple[str, ...]]:
+    """Plan a case past each constant for each size that no planned case has past it already; without seeds.
 
     So for the first case, and with it for every value of an option, which may decide where a block ends.
+    Then what is not tried, with the reason: `BLOCK = 8192: too large to be tried`.
     """
-    with_sizes = [c for c in function.cases if all(n > 0 for _, n in c.sizes)]
-    if function.sweep is None or not with_sizes:
-        return PastConstants()
+    with_sizes = [c for c in cases if all(n > 0 for _, n in c.sizes)]
+    if constants is None or not with_sizes:
+        return (), ()
     known = {constant.value for constant in constants}
-    given = (one for one in _given(function.sweep) if one.value not in known)
+    given = (one for one in _given(sweep) if one.value not in known)
     constants = sorted((*constants, *given), key=lambda constant: constant.value)
     first, *others = with_each_option(with_sizes)
-    at_first = _past_of(function, constants, first)
-    found = {one.case.id: one for one in at_first.cases}
+    at_first, untried = _past_of(_From(sweep, cases, first), constants)
+    found = {one.case.id: one for one in at_first}
     for base in others:
-        alike = tuple(case for case in function.cases if case.options == base.options)
-        of_base = replace(function, plan=replace(function.plan, cases=alike))
-        for one in _past_of(of_base, constants, base).cases:
+        alike = [case for case in cases if case.options == base.options]
+        for one in _past_of(_From(sweep, alike, base), constants)[0]:
             if one.constant != ALIGNED:
                 told = _with_options(one, base, first)
                 found.setdefault(told.case.id, told)
-    return PastConstants(tuple(found.values()), at_first.untried)
+    return tuple(found.values()), tuple(untried)
 
 
 def _given(sweep: Sweep) -> tuple[SizeConstant, ...]:
     """Numbers that a call is given: how many rows are taken at once, how wide a window is."""
     found: dict[int, SizeConstant] = {}
     for item in sweep.inputs:
-        entry = item.entry.value if isinstance(item.entry, ValueEntry) else item.entry
-        for value in item.entry.choices if isinstance(item.entry, ChoicesEntry) else (entry,):
+        values = (item.value,) if isinstance(item, ValueSpec) else ()
+        for value in item.choices if isinstance(item, ChoicesSpec) else values:
             if type(value) is int and LEAST_REPORTED <= value <= LARGEST_CONSTANT:
                 found.setdefault(value, SizeConstant(value, item.name, is_argument=True))
     return tuple(found.values())
@@ -104,88 +121,78 @@ def _with_options(one: Beyond, base: Case, first: Case) -> Beyond:
     return replace(one, case=named(one.case), in_order=in_order)
 
 
-def _past_of(function: SpecFunction, constants: Sequence[SizeConstant], base: Case) -> PastConstants:
-    """What there is past the constants with the options of one case."""
-    if function.sweep is None:
-        return PastConstants()
+def _past_of(start: _From, constants: Sequence[SizeConstant]) -> tuple[list[Beyond], dict[str, None]]:
+    """What there is past the constants with the options of one case, and what is not tried."""
     found: list[Beyond] = []
-    untried: list[str] = []
+    untried: dict[str, None] = {}
     for constant in constants:
         reason = ""
         if constant.value > LARGEST_CONSTANT:
             reason = "it is too large to be tried"
-        elif not base.sizes:
+        elif not start.base.sizes:
             reason = "the spec names no sizes"
         elif len(found) >= MOST_CASES:
-            reason = "enough other sizes are tried"
+            reason = ENOUGH
         else:
-            for past in _past(function.sweep, function.cases, found, base, constant):
+            for past in _past(start, tuple(found), constant):
                 if isinstance(past, Beyond):
                     found.append(past)
                 else:
-                    untried.append(past)
+                    untried[past] = None
         if reason and _is_reported(constant):
-            untried.append(f"{constant}: {reason}")
-    at = _at_each(function, constants, found, base) if base.sizes else PastConstants()
-    return PastConstants((*found, *at.cases), tuple(dict.fromkeys((*untried, *at.untried))))
+            untried[f"{constant}: {reason}"] = None
+    if start.base.sizes:
+        found += _at_each(start, constants, found, untried)
+    return found, untried
 
 
 def _at_each(
-    function: SpecFunction, constants: Sequence[SizeConstant], past: Sequence[Beyond], base: Case
-) -> PastConstants:
+    start: _From, constants: Sequence[SizeConstant], past: Sequence[Beyond], untried: dict[str, None]
+) -> list[Beyond]:
     """Plan the cases at 16 and at each constant, its double and its successor, in order of price.
 
     A size that every name has in some planned case is none of them. What a condition of the spec forbids is
     no size of the target, and nothing is missing there.
     """
     found: list[Beyond] = []
-    untried: list[str] = []
-    if function.sweep is None:
-        return PastConstants()
-    names = [name for name, _ in base.sizes if name not in function.sweep.of_ranks]
-    tried = [dict(case.sizes) for case in (*function.cases, *(b.case for b in past))]
+    tried = [dict(case.sizes) for case in (*start.cases, *(b.case for b in past))]
     every = (MULTIPLES_OF_16, *(c for c in constants if c.value <= LARGEST_CONSTANT))
     wanted = [(value, c) for c in every for value in _values_at(c)]
     for value, constant in sorted(wanted, key=lambda pair: pair[0]):
-        missing = [name for name in names if all(sizes.get(name) != value for sizes in tried)]
-        possible = list(_at(function.sweep, base, missing, value))
+        missing = [name for name in start.names if all(sizes.get(name) != value for sizes in tried)]
+        possible = list(_at(start, missing, value))
         small = [one for one in possible if _largest(one.case) <= LARGEST_INPUT]
-        reason = ""
-        if possible and not small:
-            reason = "its inputs would be too large"
-        elif len(found) + len(small) > MOST_AT:
-            small, reason = [], "enough other sizes are tried"
+        reason = TOO_LARGE if possible and not small else ""
+        if len(found) + len(small) > MOST_AT:
+            small, reason = [], ENOUGH
         if reason and _is_reported(constant):
-            untried.append(f"{constant} ({missing[0]}={value}): {reason}")
+            untried[f"{constant} ({missing[0]}={value}): {reason}"] = None
         tried += [dict(one.case.sizes) for one in small]
-        for one in small:
-            case = replace(one.case, id=_named(one.case.id, value, constant))
-            in_order = _in_order(function, base, missing, one, value, constant)
-            found.append(
-                replace(
-                    one,
-                    case=case,
-                    constant=str(constant),
-                    is_reported=_is_reported(constant),
-                    in_order=in_order,
-                    number=constant.value,
-                )
+        found += [
+            replace(
+                one,
+                case=_named(one.case, one.case.id, value, constant),
+                constant=str(constant),
+                is_reported=_is_reported(constant),
+                in_order=_in_order(start, missing, one, value, constant),
+                number=constant.value,
             )
-    return PastConstants(tuple(found), tuple(untried))
+            for one in small
+        ]
+    return found
 
 
 def _in_order(
-    function: SpecFunction, base: Case, names: Sequence[str], one: Beyond, value: int, constant: SizeConstant
+    start: _From, names: Sequence[str], one: Beyond, value: int, constant: SizeConstant
 ) -> tuple[Case, ...] | None:
     """Cases at a value that keep the order of the sizes; None where `one` does.
 
     All at multiples of it, in their order; and each alone at it, with those that are larger moved up.
     """
-    sweep = function.sweep
-    larger = _larger(function.cases)
-    if sweep is None or _keeps(dict(one.case.sizes), larger):
+    larger = _larger(start.cases)
+    if _keeps(dict(one.case.sizes), larger):
         return None
-    sizes = dict(base.sizes)
+    sizes = dict(start.base.sizes)
     multiples = {name: value * (1 + _rank(name, larger)) for name in names}
     moved = [
         {n: value if n == name else value + s - sizes[name] if (n, name) in larger else s
@@ -194,17 +201,17 @@ def _in_order(
     ]  # fmt: skip
     found = []
     for asked in ({**sizes, **multiples}, *moved):
-        if allowed(sweep, asked) is None and _keeps(asked, larger):
-            case = case_at(sweep, factors_of(sweep), base, asked)
-            if case is not None and _largest(case) <= LARGEST_INPUT:
-                said = ",".join(f"{n}={s}" for n, s in asked.items() if s != sizes[n])
-                found.append(replace(case, id=_named(said, value, constant)))
+        case = start.at(asked) if _keeps(asked, larger) else None
+        if case is not None and _largest(case) <= LARGEST_INPUT:
+            said = ",".join(f"{n}={s}" for n, s in asked.items() if s != sizes[n])
+            found.append(_named(case, said, value, constant))
     return tuple(found)
 
 
-def _named(sizes: str, value: int, constant: SizeConstant) -> str:
+def _named(case: Case, sizes: str, value: int, constant: SizeConstant) -> Case:
     """`n=64, at BLOCK = 64`, also for a multiple of it; `n=65, just past BLOCK = 64`."""
-    return f"{sizes}, {'just past' if _is_past(value, constant.value) else 'at'} {constant}"
+    where = "just past" if _is_past(value, constant.value) else "at"
+    return replace(case, id=f"{sizes}, {where} {constant}")
 
 
 def _larger(cases: Sequence[Case]) -> frozenset[tuple[str, str]]:
@@ -234,52 +241,44 @@ def _values_at(constant: SizeConstant) -> tuple[int, ...]:
     return (*multiples, value + 1) if _is_reported(constant) and len(multiples) > 1 else multiples
 
 
-def _at(sweep: Sweep, base: Case, names: Sequence[str], value: int) -> Iterator[Beyond]:
+def _at(start: _From, names: Sequence[str], value: int) -> Iterator[Beyond]:
     """The base case with all of some sizes at a value; with each alone where that is large or forbidden."""
-    alike = _alike(sweep, base, names, value) if names else None
+    alike = _alike(start, names, value) if names else None
     if alike is not None and _largest(alike.case) <= LARGEST_ALIKE:
         yield alike
     else:
-        yield from filter(None, (_alike(sweep, base, [name], value) for name in names))
+        yield from filter(None, (_alike(start, [name], value) for name in names))
 
 
-def _alike(sweep: Sweep, base: Case, names: Sequence[str], value: int) -> Beyond | None:
-    sizes = {**dict(base.sizes), **dict.fromkeys(names, value)}
-    case = case_at(sweep, factors_of(sweep), base, sizes) if allowed(sweep, sizes) is None else None
+def _alike(start: _From, names: Sequence[str], value: int) -> Beyond | None:
+    case = start.at(dict.fromkeys(names, value))
     if case is None:
         return None
     case = replace(case, id=",".join(f"{name}={value}" for name in names))
-    return Beyond(case, "", names[0], any(name in sweep.sizes for name in names))
+    return Beyond(case, "", names[0], any(map(start.is_declared, names)))
 
 
-def _past(
-    sweep: Sweep, cases: Sequence[Case], found: Sequence[Beyond], base: Case, constant: SizeConstant
-) -> Iterator[Beyond | str]:
+def _past(start: _From, found: Sequence[Beyond], constant: SizeConstant) -> Iterator[Beyond | str]:
     """One case for each size that is not past the constant in any case yet, or why there is none.
 
     What a condition of the spec forbids is no size of the target, and nothing is missing there.
     """
-    factors = factors_of(sweep)
-    for name, _ in base.sizes:
-        if name in sweep.of_ranks:
-            continue
+    for name in start.names:
         own = [b.case for b in found if b.size == name]
-        if any(_is_past(dict(case.sizes).get(name, 0), constant.value) for case in (*cases, *own)):
+        listed = [dict(case.sizes).get(name, 0) for case in start.cases]
+        known = [*listed, *(dict(case.sizes)[name] for case in own)]
+        declared = start.is_declared(name)
+        if any(_is_past(n, constant.value) for n in known) or (declared and _is_of_pairs(listed, constant)):
             continue
-        if name in sweep.sizes and _is_of_pairs([dict(case.sizes).get(name, 0) for case in cases], constant):
+        possible = ((value, start.at({name: value})) for value in _sizes_past(constant.value))
+        value, case = next(((n, made) for n, made in possible if made is not None), (0, None))
+        if case is None:
             continue
-        for value in _sizes_past(constant.value):
-            sizes = {**dict(base.sizes), name: value}
-            case = case_at(sweep, factors, base, sizes) if allowed(sweep, sizes) is None else None
-            if case is None:
-                continue
-            if _largest(case) <= LARGEST_INPUT:
-                past = replace(case, id=f"{name}={value}, past {constant}")
-                reported = _is_reported(constant)
-                yield Beyond(past, str(constant), name, name in sweep.sizes, reported, number=constant.value)
-            elif _is_reported(constant):
-                yield f"{constant} ({name}={value}): its inputs would be too large"
-            break
+        if _largest(case) <= LARGEST_INPUT:
+            past = replace(case, id=f"{name}={value}, past {constant}")
+            yield Beyond(past, str(constant), name, declared, _is_reported(constant), number=constant.value)
+        elif _is_reported(constant):
+            yield f"{constant} ({name}={value}): {TOO_LARGE}"
 
 
 def _is_reported(constant: SizeConstant) -> bool:

@@ -1,4 +1,4 @@
-"""Words that every message of a spec error shares: nearest names, values described, paths in a file."""
+"""Words that every message about a spec shares: nearest names, values described, paths in a file."""
 
 from __future__ import annotations
 

@@ -1,16 +1,18 @@
-"""Pydantic's errors → our complaints: one clear sentence for each mistake, at its key or value."""
+"""What pydantic refuses, by its place in the data: one clear sentence for each mistake."""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from gradverify.cases.messages import Path, described, did_you_mean, dotted, nearest, shown
 from gradverify.spec import schema
-from gradverify.spec.fields import OWN_MESSAGE
-from gradverify.spec.messages import Path, described, did_you_mean, dotted, nearest, shown
-from gradverify.spec.schema import INPUT_FORMS, MARK
+from gradverify.spec.schema import INPUT_FORMS
 from gradverify.spec.source import MOST_REPORTED, At, Complaint
 
+_Model = TypeVar("_Model", bound=BaseModel)
 _EXPECTED = {
     "string_type": "a string",
     "int_type": "an integer",
@@ -21,45 +23,39 @@ _EXPECTED = {
     "too_short": "a list with at least one entry",
 }
 """What an error type of pydantic expects, in words."""
-_EXPECTED_OF = {
-    "item": "a shape or a mapping",
-    "items": "a list of tensors, or `{of: …, count: …}`",
-    "named": "a mapping or a list",
-    "xfail": "a mapping or a list of them",
-    "annotation": "a mapping of `requires_grad`, `avoid`, `constant_at` (the hook builds the tensor)",
-}
-"""What is expected in the words of one form, where a form is what is missed."""
 
 
 def _keys(model: type[BaseModel]) -> frozenset[str]:
     return frozenset(field.alias or key for key, field in model.model_fields.items())
 
 
-_TENSOR = _keys(schema.TensorEntry)
-_KNOWN = {
-    "file": _keys(schema.FileEntry),
-    "defaults": _keys(schema.Defaults),
-    "tolerance": _keys(schema.ToleranceEntry),
-    "function": _keys(schema.FunctionEntry) | _keys(schema.HookedEntry),
-    "tensor": _TENSOR,
-    "item": _TENSOR,
-    "value": _keys(schema.ValueEntry),
-    "choices": _keys(schema.ChoicesEntry),
-    "list": _keys(schema.ListEntry),
-    "of": _keys(schema.OfEntry),
-    "concat": _keys(schema.ConcatEntry),
-    "object": _keys(schema.ObjectEntry),
-    "tuple": _keys(schema.TupleEntry),
-    "size": _keys(schema.SizeEntry),
-    "process_group": _keys(schema.GroupEntry),
-    "annotation": _keys(schema.AnnotationEntry),
-    "call": _keys(schema.CallEntry),
-    "surrogate": _keys(schema.SurrogateCall),
-    "reason": _keys(schema.SurrogateReason),
-    "xfail": _keys(schema.XfailEntry),
-    "xfails": _keys(schema.XfailEntry),
+_MODELS: dict[str, type[BaseModel]] = {
+    "file": schema.FileEntry,
+    "defaults": schema.Defaults,
+    "tolerance": schema.ToleranceEntry,
+    "function": schema.FunctionEntry,
+    "hooked": schema.HookedEntry,
+    "tensor": schema.TensorEntry,
+    "item": schema.TensorEntry,
+    "value": schema.ValueEntry,
+    "choices": schema.ChoicesEntry,
+    "list": schema.ListEntry,
+    "of": schema.OfEntry,
+    "concat": schema.ConcatEntry,
+    "object": schema.ObjectEntry,
+    "tuple": schema.TupleEntry,
+    "size": schema.SizeEntry,
+    "process_group": schema.GroupEntry,
+    "annotation": schema.AnnotationEntry,
+    "reference": schema.CallEntry,
+    "surrogate": schema.SurrogateCall,
+    "reason": schema.SurrogateReason,
+    "xfail": schema.XfailEntry,
 }
+_KNOWN = {name: _keys(model) for name, model in _MODELS.items()}
 """The keys that each kind of mapping knows."""
+_KNOWN["function"] |= _KNOWN["hooked"]
+_TENSOR = _KNOWN["tensor"]
 _ELSEWHERE = {
     "of": "`of` belongs inside `list`: `list: {of: [b, n], count: [2, 1]}`",
     "count": "`count` belongs inside `list`: `list: {of: [b, n], count: [2, 1]}`",
@@ -73,24 +69,24 @@ def file_complaints(raw: object) -> list[Complaint]:
     top = raw
     if isinstance(raw, dict) and isinstance(raw.get("functions"), dict):
         top = {**raw, "functions": {}}
-    return _validate(schema.FileEntry, top, (), "file")
+    return _validated(schema.FileEntry, top, (), "file")[1]
 
 
-def function_complaints(raw: object, prefix: Path) -> list[Complaint]:
-    """Return what is wrong with the entry of one function, each key by itself."""
-    hooked = schema.function_form(raw) == MARK + "hooked"
-    model = schema.HookedEntry if hooked else schema.FunctionEntry
-    return _validate(model, raw, prefix, "function")
+def read_entry(raw: object, prefix: Path) -> tuple[schema.CommonEntry | None, list[Complaint]]:
+    """Return the entry of one function, None where something is wrong with it, each key by itself."""
+    form = schema.function_form(raw)
+    return _validated(schema.HookedEntry if form == "hooked" else schema.FunctionEntry, raw, prefix, form)
 
 
-def _validate(model: type[BaseModel], raw: object, prefix: Path, level: str) -> list[Complaint]:
+def _validated(
+    model: type[_Model], raw: object, prefix: Path, level: str
+) -> tuple[_Model | None, list[Complaint]]:
     try:
-        model.model_validate(raw)
+        return model.model_validate(raw), []
     except ValidationError as error:
         errors = error.errors(include_url=False)[: MOST_REPORTED + 1]
         reported = [one for one in errors if not _reported(one, errors)]
-        return list(dict.fromkeys(_complaint(one, prefix, level) for one in reported))
-    return []
+        return None, list(dict.fromkeys(_complaint(one, prefix, level, raw) for one in reported))
 
 
 def _reported(error: ErrorDetails, errors: list[ErrorDetails]) -> bool:
@@ -103,40 +99,58 @@ def _reported(error: ErrorDetails, errors: list[ErrorDetails]) -> bool:
     return key == "count" and "of" in unknown
 
 
-def _complaint(error: ErrorDetails, prefix: Path, level: str) -> Complaint:
-    loc = tuple(error["loc"])
-    path = tuple(part for part in loc if not _is_tag(part))
-    form = _form(loc, level)
+def _complaint(error: ErrorDetails, prefix: Path, level: str, raw: object) -> Complaint:
+    path = tuple(error["loc"])
     if error["type"] == "extra_forbidden":
+        form = _form(path[:-1], level, raw)
         return Complaint(prefix + path, _unknown_key(prefix, path, form), At.KEY)
     if error["type"] == "missing":
         return Complaint(prefix + path[:-1], f"`{path[-1]}` is missing", At.KEY)
-    missed = loc and (_is_tag(loc[-1]) or (form == "annotation" and len(path) == 2))
-    return Complaint(prefix + path, _sentence(error, prefix + path, form if missed else ""))
+    return Complaint(prefix + path, _sentence(error, prefix + path, level, path))
 
 
-def _is_tag(part: str | int) -> bool:
-    return isinstance(part, str) and part.startswith(MARK)
+def _form(path: Path, level: str, raw: object) -> str:
+    """Return which kind of mapping stands at a path of an entry."""
+    for part in path:
+        raw = raw[part]  # type: ignore[index]
+    match path:
+        case ():
+            return level
+        case ("inputs", _):
+            return "annotation" if level == "hooked" else schema.input_form(raw)
+        case ("inputs", _, "list"):
+            return "of"
+        case ("inputs", *_):
+            return "item"
+        case ("surrogate",):
+            return schema.surrogate_form(raw)
+        case _:
+            return str(path[0])
 
 
-def _form(loc: Path, level: str) -> str:
-    """Return which kind of mapping an error is about: the innermost form, else the key it is under."""
-    tags = [part[1:] for part in loc if isinstance(part, str) and _is_tag(part)]
-    if tags:
-        return tags[-1]
-    if loc[:1] == ("inputs",) and len(loc) > 1:
-        return "annotation"
-    head = str(loc[0]) if loc else ""
-    return head if len(loc) > 1 and head in {"defaults", "tolerance"} else level
+def _expected(error: ErrorDetails, path: Path, level: str) -> str:
+    """Return what is expected at a path, in words; of a value with several forms, each of them."""
+    match path:
+        case ("inputs", _) if level == "hooked":
+            return "a mapping of `requires_grad`, `avoid`, `constant_at` (the hook builds the tensor)"
+        case ("inputs", _, "list") if error["type"] == "list_type":
+            return "a list of tensors, or `{of: …, count: …}`"
+        case ("inputs", _, "list" | "concat", _) if error["type"] == "model_type":
+            return "a shape or a mapping"
+        case ("init",):
+            return "a mapping or a list"
+        case ("xfail",) if error["type"] == "model_type":
+            return "a mapping or a list of them"
+        case _:
+            return _EXPECTED[error["type"]]
 
 
-def _sentence(error: ErrorDetails, path: Path, missed: str) -> str:
-    """Return the sentence for a wrong value; `missed` is the form that it should have had as a whole."""
-    if error["type"] == OWN_MESSAGE:
-        message = error["msg"]
+def _sentence(error: ErrorDetails, path: Path, level: str, own: Path) -> str:
+    """Return the sentence for a wrong value; `own` is its path inside the entry."""
+    if error["type"] == "value_error":
+        message = str(error["ctx"]["error"])
         return f"{_subject(path)} {message}" if message.startswith("must ") else message
-    form = "" if error["type"] == "too_short" else missed
-    expected = _EXPECTED_OF.get(form) or _EXPECTED[error["type"]]
+    expected = _expected(error, own, level)
     return f"{_subject(path)} must be {expected}, not {_found(error, expected)}"
 
 

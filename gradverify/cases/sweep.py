@@ -1,0 +1,406 @@
+"""What the cases of a function are swept over, which combinations they take, and one case at given sizes.
+
+What cases are called, and the seed of each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gradverify.cases.inputs import (
+    GIVEN,
+    INTEGERS,
+    AnnotationSpec,
+    InputSpec,
+    ListSpec,
+    bind,
+    bind_annotation,
+    is_optional,
+    levels,
+    size_names,
+)
+from gradverify.cases.messages import Path
+from gradverify.cases.pairwise import MAX_ROWS, Constraint, Row, TooManyError, cover, first_row
+from gradverify.cases.sizes import Condition, Infeasible, init_value
+from gradverify.model import (
+    WORLD,
+    Annotation,
+    Case,
+    Input,
+    ListInput,
+    LiteralInput,
+    Nested,
+    Parameter,
+    Scalar,
+    TensorInput,
+)
+
+Values = tuple[Scalar, ...]
+"""One value for each factor."""
+
+PRODUCT, PAIRWISE, PAIRWISE_FIRST = "product", "pairwise", "pairwise first"
+"""How combinations are chosen. The last one has the others after those of pairs: a base that no value exists
+for does not become one."""
+
+OTHER_SIZES = "other sizes"
+"""The id of a case at other sizes than those that stand for undeclared or written ones."""
+
+MOST_WITH_OPTIONS = 4
+"""Combinations of options that are tried at further sizes."""
+
+_BARE = re.compile(r"[^\W\d][\w.+-]*")
+_NOT_BARE = {"none", "null", "true", "false", "nan", "inf"}
+"""Strings that Python or YAML would read as another value, whatever their case."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Everything the cases of one function follow from."""
+
+    inputs: tuple[InputSpec, ...] = ()
+    sizes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Declared sizes with their values, in spec order."""
+    automatic: tuple[tuple[str, int], ...] = ()
+    """Undeclared sizes; they are no part of an id."""
+    hook: str = ""
+    where: tuple[Condition, ...] = ()
+    rows: str | tuple[tuple[tuple[str, Scalar], ...], ...] = PAIRWISE
+    """How combinations are chosen, or the combinations themselves as a spec lists them."""
+    init: tuple[tuple[str, Nested], ...] | None = None
+    across: bool = False
+    """It runs on several ranks."""
+
+    @property
+    def of_ranks(self) -> tuple[str, ...]:
+        """Sizes that are no dimension: how many ranks there are."""
+        return (WORLD,) if self.across else ()
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """What inference answers with, and what `init` and `record` write: how a function is called."""
+
+    sweep: Sweep
+    reference: str = ""
+    """`module:attribute` of a sibling whose forward agrees."""
+    default_dtype: str = ""
+    """Set where it runs only under this default dtype of torch, or keeps in it what it computes."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One thing that differs between cases."""
+
+    name: str
+    levels: Values
+    is_size: bool
+    is_optional: bool = False
+    """Its last level, None, leaves the input out."""
+    is_count: bool = False
+
+
+@dataclass(frozen=True)
+class Cases:
+    """The cases of one function without seeds, or why there are none."""
+
+    cases: tuple[Case, ...] = ()
+    infeasible: int = 0
+    """Combinations that were dropped."""
+    faults: tuple[Infeasible, ...] = ()
+    """Paths are those inside the function's entry."""
+
+
+def case_seed(seed: int, target_name: str, case_id: str) -> int:
+    """Return the seed of a case: the first 63 bits of a SHA-256.
+
+    Of seed, target name and case id, joined by line feeds, in UTF-8. No path and no order goes in, so
+    neither selecting cases nor adding functions moves the points of another case.
+    """
+    text = f"{seed}\n{target_name}\n{case_id}"
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def case_id(sizes: Sequence[tuple[str, int]], options: Sequence[tuple[str, Scalar]]) -> str:
+    """Return `b=3,n=4,mode=sum,bias=None`, or `base` when nothing is bound."""
+    return ",".join(f"{name}={option_text(value)}" for name, value in [*sizes, *options]) or "base"
+
+
+def option_text(value: Scalar) -> str:
+    """Return a value as ids write it: strings bare where nothing else could be meant, quoted otherwise."""
+    if not isinstance(value, str):
+        return repr(value)
+    bare = _BARE.fullmatch(value) and value.lower() not in _NOT_BARE
+    return value if bare else json.dumps(value)
+
+
+def in_call_order(case: Case, seed: int, name: str, order: Sequence[Parameter]) -> Case:
+    """The case of a target with its seed, and its inputs as the live parameters come; `seed` is the run's."""
+    each = [p for one in order for p in (one, *one.parts)]
+    position = {parameter.name: index for index, parameter in enumerate(each)}
+    variadic = {parameter.name for parameter in each if parameter.variadic}
+    inputs = sorted(case.inputs, key=lambda item: position.get(item.name, len(position)))
+    splatted = (
+        replace(i, splatted=True) if isinstance(i, ListInput) and i.name in variadic else i for i in inputs
+    )
+    return replace(case, seed=case_seed(seed, name, case.id), inputs=tuple(splatted))
+
+
+def factors_of(sweep: Sweep) -> list[Factor]:
+    """Return what the cases differ in: sizes, then inputs, in spec order."""
+    factors = [Factor(name, values, is_size=True) for name, values in sweep.sizes]
+    for item in sweep.inputs:
+        if levels(item):
+            counted = isinstance(item, ListSpec) and bool(item.counts)
+            swept = Factor(item.name, levels(item), is_size=False, is_optional=is_optional(item))
+            factors.append(replace(swept, is_count=counted))
+    return factors
+
+
+def broken(sweep: Sweep, sizes: Mapping[str, int]) -> Condition | None:
+    """Return the first condition of `where` that sizes break, None where they keep all."""
+    return next((condition for condition in sweep.where if not condition.holds(sizes)), None)
+
+
+def case_at(sweep: Sweep, sizes: Mapping[str, int], options: Mapping[str, Scalar]) -> Case | Infeasible:
+    """Return the case at some sizes and options, without its seed, or why it has no valid inputs.
+
+    What is not named has its first level: an optional input is given.
+    """
+    factors = factors_of(sweep)
+    values = [(f, (sizes if f.is_size else options).get(f.name, f.levels[0])) for f in factors]
+    declared = [(f.name, value) for f, value in values if f.is_size and isinstance(value, int)]
+    free = [(name, sizes.get(name, n)) for name, n in sweep.automatic]
+    at = dict((*declared, *free))
+    chosen = [(f.name, v) for f, v in values if not f.is_size and not (f.is_optional and v == GIVEN)]
+    told = case_id(declared, chosen)
+    if tuple(free) != sweep.automatic:
+        told = f"{OTHER_SIZES}: {','.join(f'{name}={n}' for name, n in at.items())}"
+    try:
+        inputs, annotations = _bound(sweep, at, {f.name: value for f, value in values if not f.is_size})
+        init = sweep.init and tuple((name, init_value(v, at, ("init", _key(name)))) for name, v in sweep.init)
+    except Infeasible as error:
+        return error
+    forbidden = broken(sweep, at)
+    if forbidden is not None:
+        return Infeasible(("where",), f"the case `{told}` breaks the condition `{forbidden.text}`")
+    return Case(
+        id=told,
+        seed=0,
+        sizes=tuple(at.items()),
+        options=tuple(chosen),
+        inputs=tuple(_with_marks(inputs)),
+        hook=sweep.hook,
+        annotations=tuple(annotations),
+        init=init,
+    )
+
+
+def resized(sweep: Sweep, base: Case, sizes: Mapping[str, int]) -> Case | None:
+    """Return a case with the same options at other sizes; None where it has no valid inputs."""
+    found = case_at(sweep, {**dict(base.sizes), **sizes}, dict(base.options))
+    return found if isinstance(found, Case) else None
+
+
+def with_each_option(cases: Sequence[Case]) -> tuple[Case, ...]:
+    """The first case, and others so that every value of an option occurs: code branches by them.
+
+    What is tried at further sizes is tried with each of these.
+    """
+    found: list[Case] = [*cases[:1]]
+    while len(found) < MOST_WITH_OPTIONS:
+        seen = {option for case in found for option in case.options}
+        best = max(cases, key=lambda case: len({*case.options} - seen), default=None)
+        if best is None or {*best.options} <= seen:
+            break
+        found.append(best)
+    return tuple(found)
+
+
+def _key(name: str) -> str | int:
+    return int(name) if name.isdecimal() else name
+
+
+def _bound(
+    sweep: Sweep, sizes: Mapping[str, int], given: Mapping[str, Scalar]
+) -> tuple[list[Input], list[Annotation]]:
+    inputs: list[Input] = []
+    annotations: list[Annotation] = []
+    for item in sweep.inputs:
+        try:
+            if isinstance(item, AnnotationSpec):
+                annotations.append(bind_annotation(item, sizes))
+            else:
+                inputs.append(bind(item, sizes, given.get(item.name), across=sweep.across))
+        except Infeasible as error:
+            raise error.under(("inputs", item.name)) from None
+    return inputs, annotations
+
+
+def _with_marks(inputs: Sequence[Input]) -> Iterator[Input]:
+    """The inputs; integer tensors hold the integers that are passed beside them, where their range does.
+
+    `padding_idx` marks an entry of an index, `blank` one of the labels, and backward must treat it as forward
+    does: a few integers out of many would miss it.
+    """
+    beside = [i.value for i in inputs if isinstance(i, LiteralInput) and type(i.value) is int]
+    for item in inputs:
+        if not isinstance(item, TensorInput) or not _takes_marks(item):
+            yield item
+            continue
+        low, high = item.range or (0, 0)
+        marks = [
+            n for n in dict.fromkeys(beside) if low <= n < high and n not in (*item.special, *item.avoid)
+        ]
+        yield replace(item, special=(*item.special, *marks)) if marks else item
+
+
+def _takes_marks(item: TensorInput) -> bool:
+    plain = not item.structure and not item.distinct and not item.make and item.value is None
+    return plain and item.range is not None and item.dtype in INTEGERS
+
+
+def build_cases(sweep: Sweep) -> Cases:
+    """Return the base case, the others, then one case for each further size 0.
+
+    Raises `TooManyError` when the lists are too long.
+    """
+    factors = factors_of(sweep)
+    if isinstance(sweep.rows, tuple):
+        return _listed(sweep, sweep.rows)
+    rows, infeasible = _product(sweep, factors) if sweep.rows == PRODUCT else _pairwise(sweep, factors)
+    if not rows:
+        return Cases(faults=(Infeasible(("where",), "`where` leaves no case"),))
+    base, *others = (case_at(sweep, *named(factors, row)) for row in rows)
+    if isinstance(base, Infeasible):
+        return Cases(faults=(base,))
+    found = [case for case in others if isinstance(case, Case)]
+    return Cases((base, *found), infeasible + len(others) - len(found))
+
+
+def named(factors: Sequence[Factor], row: Values) -> tuple[dict[str, int], dict[str, Scalar]]:
+    """Sizes and options of one combination."""
+    pairs = list(zip(factors, row, strict=True))
+    sizes = {f.name: value for f, value in pairs if f.is_size and isinstance(value, int)}
+    return sizes, {f.name: value for f, value in pairs if not f.is_size}
+
+
+def _listed(sweep: Sweep, rows: Sequence[Sequence[tuple[str, Scalar]]]) -> Cases:
+    """Return the cases that the spec lists. A listed case that cannot run is an error."""
+    bound: dict[str, Case] = {}
+    faults: list[Infeasible] = []
+    sized = {name for name, _ in sweep.sizes}
+    for index, row in enumerate(rows):
+        path: Path = ("cases", index)
+        sizes = {name: n for name, n in row if name in sized and isinstance(n, int)}
+        case = case_at(sweep, sizes, {name: value for name, value in row if name not in sized})
+        if isinstance(case, Infeasible):
+            said = case.message if case.path == ("where",) else f"no such case: {case.message}"
+            faults.append(Infeasible(path, said))
+            continue
+        if case.id in bound:
+            faults.append(Infeasible(path, f"the case `{case.id}` is listed twice"))
+        bound[case.id] = case
+    return Cases(tuple(bound.values()), 0, tuple(faults))
+
+
+def every_row(factors: Sequence[Factor]) -> int:
+    """How many combinations there are."""
+    return math.prod(len(factor.levels) for factor in factors)
+
+
+def _product(sweep: Sweep, factors: Sequence[Factor]) -> tuple[list[Values], int]:
+    count = every_row(factors)
+    if count > MAX_ROWS:
+        raise TooManyError(f"the product of the lists has {count} cases, and {MAX_ROWS} are allowed")
+    every = itertools.product(*(factor.levels for factor in factors))
+    kept = [row for row in every if _keeps(sweep, factors, row)]
+    return kept, count - len(kept)
+
+
+def _keeps(sweep: Sweep, factors: Sequence[Factor], row: Values) -> bool:
+    """Whether a combination keeps every condition of `where`."""
+    return broken(sweep, {**named(factors, row)[0], **dict(sweep.automatic)}) is None
+
+
+def _pairwise(sweep: Sweep, factors: Sequence[Factor]) -> tuple[list[Values], int]:
+    """Return the rows, the base first, and how many combinations it took that nobody can have."""
+
+    def values(row: Row) -> Values:
+        return tuple(factor.levels[level] for factor, level in zip(factors, row, strict=True))
+
+    constraints = list(_constraints(sweep, factors))
+    plain: Row = (0,) * len(factors)
+    base: Row | None = plain
+    if not _keeps(sweep, factors, values(plain)):
+        # Where `where` forbids the first of every list, the first combination it allows is the base.
+        base = first_row([range(len(factor.levels)) for factor in factors], constraints)
+    if base is None:
+        return [], 0
+    further, infeasible = _further(factors, constraints, base)
+    rows = [values(base), *(r for row in further if _keeps(sweep, factors, r := values(row)))]
+    infeasible = max(infeasible + len(further) + 1 - len(rows), int(base != plain))
+    if sweep.rows == PAIRWISE_FIRST and every_row(factors) <= MAX_ROWS:
+        rows += [row for row in _product(sweep, factors)[0] if row not in rows]
+    return rows, infeasible
+
+
+def _further(factors: Sequence[Factor], constraints: list[Constraint], base: Row) -> tuple[list[Row], int]:
+    """Return the rows after the base, zero sizes last, and how many the cover had to drop."""
+    if not factors:
+        return [], 0
+    full = [
+        [index for index, value in enumerate(factor.levels) if not (factor.is_size and value == 0)]
+        for factor in factors
+    ]
+    # A case with a size 0 in it covers no pair: nothing in it is compared.
+    base_is_empty = any(level not in indices for level, indices in zip(base, full, strict=True))
+    covered = cover(full, constraints, [] if base_is_empty else [base])
+    zeros = [
+        (*base[:position], factor.levels.index(0), *base[position + 1 :])
+        for position, factor in enumerate(factors)
+        if factor.is_size and 0 in factor.levels and factor.levels[base[position]] != 0
+    ]
+    return [*covered.rows, *zeros], covered.infeasible
+
+
+def _constraints(sweep: Sweep, factors: Sequence[Factor]) -> Iterator[Constraint]:
+    """Yield what must hold of a row: the conditions, and that each input has values."""
+    place = {factor.name: index for index, factor in enumerate(factors) if factor.is_size}
+    own = {factor.name: (index,) for index, factor in enumerate(factors) if factor.is_optional}
+
+    def sizes(used: Row, row: Row) -> dict[str, int]:
+        pairs = ((factors[k], factors[k].levels[level]) for k, level in zip(used, row, strict=True))
+        at = {f.name: value for f, value in pairs if f.is_size and isinstance(value, int)}
+        return {**dict(sweep.automatic), **at}
+
+    for condition in sweep.where:
+        used = tuple(sorted(place[name] for name in condition.names if name in place))
+
+        def holds(row: Row, condition: Condition = condition, used: Row = used) -> bool:
+            return condition.holds(sizes(used, row))
+
+        yield Constraint(used, holds)
+    for item in sweep.inputs:
+        named = {name for name in (*size_names(item), *sweep.of_ranks) if name in place}
+        if not named or isinstance(item, AnnotationSpec):
+            continue
+        used = (*sorted(place[name] for name in named), *own.get(item.name, ()))
+
+        def binds(row: Row, item: InputSpec = item, used: Row = used) -> bool:
+            if is_optional(item) and factors[used[-1]].levels[row[-1]] is None:
+                return True
+            try:
+                # How many tensors a list holds makes none of them possible or impossible.
+                bind(item, sizes(used, row), next(iter(levels(item)), None), across=sweep.across)
+            except Infeasible:
+                return False
+            return True
+
+        yield Constraint(used, binds)

@@ -1,0 +1,154 @@
+"""Live functions by their source, with the helpers that they call by name: loops, cuts, comparisons."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from types import CodeType, FunctionType
+from typing import Any
+
+from gradverify.source.tree import called_name, dotted, each, names_in, own_nodes_of, rounds_of
+
+KEPT_DEFINITIONS = 128
+"""Functions whose trees are kept: those of one target, and the helpers that they call."""
+
+
+def definition(function: Any) -> ast.FunctionDef | None:  # noqa: ANN401 - whatever the user's is
+    """The tree of a live function, without what decorators put around it; it must not be changed.
+
+    Lines count from 1 at its first decorator. None where the source cannot be had.
+    """
+    try:
+        plain = inspect.unwrap(function)
+        return _definition(plain) if isinstance(plain, FunctionType) else _first_function(plain)
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=KEPT_DEFINITIONS)
+def _definition(function: FunctionType) -> ast.FunctionDef | None:
+    return _first_function(function)
+
+
+def _first_function(source: Any) -> ast.FunctionDef | None:  # noqa: ANN401
+    with warnings.catch_warnings(action="ignore"):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(source)))
+    return next(each(ast.FunctionDef, tree), None)
+
+
+def definitions_behind(function: Any) -> Iterator[tuple[ast.FunctionDef, Mapping[str, Any]]]:  # noqa: ANN401
+    """The definition of a live function and of those that it calls by name, with the names known there."""
+    own = definition(function)
+    if own is None:
+        return
+    known = getattr(function, "__globals__", {})
+    yield own, known
+    called = {n.func.id for n in each(ast.Call, own) if isinstance(n.func, ast.Name)}
+    for name in sorted(called):
+        helper = known.get(name)
+        inner = definition(helper) if isinstance(helper, FunctionType) and helper is not function else None
+        if inner is not None:
+            yield inner, helper.__globals__  # type: ignore[union-attr]
+
+
+def _nodes_behind(function: Any) -> Iterator[ast.AST]:  # noqa: ANN401
+    return (node for body, _ in definitions_behind(function) for node in ast.walk(body))
+
+
+def iterates(function: Any) -> bool:  # noqa: ANN401
+    """Whether a live function, or a helper of it, repeats a step until it converges, as Newton's."""
+    return any(isinstance(n, ast.While) or rounds_of(n) is not None for n in _nodes_behind(function))
+
+
+_ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+@cache
+def compares(function: Any) -> bool:  # noqa: ANN401
+    """Whether a live function, or a helper of it, asks which of two values is larger."""
+    nodes = _nodes_behind(function)
+    return any(isinstance(n, ast.Compare) and isinstance(n.ops[0], _ORDERING) for n in nodes)
+
+
+def names_called(function: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:  # noqa: ANN401
+    """The dotted names that a live function and its helpers call, with the names known there."""
+    for node, known in definitions_behind(function):
+        called = (dotted(call.func, {}) for call in each(ast.Call, node))
+        yield from ((name, known) for name in called if name)
+
+
+def last_return(function: Any) -> range | None:  # noqa: ANN401
+    """The lines of its last `return`, from 0 at the first line; None where it has no other before it."""
+    tree = definition(function)
+    nodes = own_nodes_of(tree.body) if tree is not None else ()
+    returns = [node for node in nodes if isinstance(node, ast.Return)]
+    if len(returns) < 2:
+        return None
+    last = max(returns, key=lambda node: node.lineno)
+    return range(last.lineno - 1, last.end_lineno or last.lineno)
+
+
+def may_loop_over(function: Any, name: str) -> bool:  # noqa: ANN401
+    """Whether it hands a parameter to a loop, or to a function that may have one; True if unknown."""
+    body = definition(function)
+    return body is None or any(_may_loop(node, name) for node in ast.walk(body))
+
+
+def _may_loop(node: ast.AST, name: str) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(), args=args, keywords=keywords):
+            return any(name in names_in(a) for a in (*args, *keywords))
+        case ast.While(test=test):
+            return name in names_in(test)
+        case ast.Assign(targets=[ast.Name()], value=value):
+            return name in names_in(value) and not isinstance(value, ast.Call)  # another name of it
+        case _:
+            return False
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A part of a live function in which a tensor loses its graph."""
+
+    file: str
+    line: int
+    lines: range
+    """Those in which it does."""
+    shown: str
+    records: bool
+    """Whether a graph is recorded there."""
+
+
+def cuts(function: Any, calls: Collection[str], modes: Collection[str]) -> Iterator[Cut]:  # noqa: ANN401
+    """Calls of methods and uses of modes in it and its helpers; of `x.detach().tolist()` the whole."""
+    for place, (tree, known) in enumerate(definitions_behind(function)):
+        code: CodeType = inspect.unwrap(function if place == 0 else known[tree.name]).__code__
+        above = code.co_firstlineno - 1  # lines count from 1 at the first decorator, as the code's do
+        for shown, whole in _cuts(tree, calls, modes):
+            lines = range(above + whole.lineno, above + (whole.end_lineno or whole.lineno) + 1)
+            records = not isinstance(whole, ast.With)
+            yield Cut(code.co_filename, above + shown.lineno, lines, ast.unparse(shown), records)
+
+
+def _cuts(
+    tree: ast.AST, calls: Collection[str], modes: Collection[str]
+) -> Iterator[tuple[ast.expr, ast.expr | ast.stmt]]:
+    within: set[int] = set()
+    for node in ast.walk(tree):
+        match node:
+            case _ if id(node) in within:
+                pass
+            case ast.Call(func=ast.Attribute(value=of, attr=attr)) if attr in calls:
+                within |= {id(n) for n in ast.walk(of)}
+                yield node, node
+            case ast.Attribute(attr="data", ctx=ast.Load()):
+                yield node, node
+            case ast.With(items=items):
+                yield from ((i.context_expr, node) for i in items if called_name(i.context_expr) in modes)
+            case _:
+                pass
