@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 from gradverify.lint.alarm import Alarm, Rule, plural
 from gradverify.source import Function, Place, returned
-from gradverify.source.layout import contiguous_reads
-from gradverify.source.memory import inputs_written
+from gradverify.source.memory import contiguous_reads, inputs_written
 from gradverify.source.returned import gives_gradient, is_always_none
 
 

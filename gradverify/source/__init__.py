@@ -11,8 +11,8 @@ the search for inputs) takes them from `definition(f)`, with what reads a node i
 
 from __future__ import annotations
 
+from gradverify.source.constants import size_constants, thresholds
 from gradverify.source.function import Function, functions_of
-from gradverify.source.imports import import_line, is_bound_above
 from gradverify.source.live import (
     compares,
     cuts,
@@ -22,16 +22,21 @@ from gradverify.source.live import (
     last_return,
     may_loop_over,
     names_called,
+    scales_by_sizes,
 )
 from gradverify.source.method import Method
-from gradverify.source.module import Binders, Import, Module, module_of, tree_of
+from gradverify.source.module import Binders, Import, Module, import_line, is_bound_above, module_of
 from gradverify.source.names import is_sibling, may_define, names_to_complete, siblings_of
 from gradverify.source.reachable import GROUPS, communicates, uses_complex
 from gradverify.source.returned import returned
-from gradverify.source.scaling import scales_by_sizes
-from gradverify.source.signature import ModuleNames, Signature, is_not_a_tensor, read_names
-from gradverify.source.size_constants import size_constants
-from gradverify.source.thresholds import thresholds
+from gradverify.source.signature import (
+    ModuleNames,
+    Signature,
+    applied,
+    is_not_a_tensor,
+    parts_of,
+    read_names,
+)
 from gradverify.source.tree import (
     Place,
     called_name,
@@ -43,7 +48,6 @@ from gradverify.source.tree import (
     parameters_of,
     root_name,
 )
-from gradverify.source.unpacking import applied, parts_of
 
 __all__ = [
     "GROUPS",
@@ -88,6 +92,5 @@ __all__ = [
     "siblings_of",
     "size_constants",
     "thresholds",
-    "tree_of",
     "uses_complex",
 ]

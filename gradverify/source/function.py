@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gradverify.source.method import Method
 from gradverify.source.module import Module, module_of
-from gradverify.source.tree import classes_within, dotted, each, first_line, names_in
+from gradverify.source.tree import classes_within, dotted, each, first_line, name_of, names_in
 
 METHODS = ("forward", "backward", "vjp", "setup_context", "jvp", "vmap")
 """The methods of a Function that torch calls."""
@@ -40,7 +41,7 @@ class Function:
     def constants(self) -> set[str]:
         """Names that the class body assigns to."""
         assigned = (item for item in self.node.body if isinstance(item, ast.Assign))
-        return {t.id for item in assigned for t in item.targets if isinstance(t, ast.Name)}
+        return {name_of(target) for item in assigned for target in item.targets} - {""}
 
     @property
     def of_instances(self) -> set[str] | None:
@@ -86,9 +87,8 @@ def functions_of(source: str | bytes) -> tuple[Function, ...]:
     """Every Function of a module's text, in source order."""
     module = module_of(source)
     classes = [*classes_within(module.tree)]
-    by_name = {node.name: node for _, node in classes}
-    ambiguous = {node.name for _, node in classes if by_name[node.name] is not node}
-    unique = {name: node for name, node in by_name.items() if name not in ambiguous}
+    times = Counter(node.name for _, node in classes)
+    unique = {node.name: node for _, node in classes if times[node.name] == 1}
     found = ((name, node, _methods(node, unique, module.imported)) for name, node in classes)
     functions = (Function(name, node, *methods, module) for name, node, methods in found if methods)
     return tuple(sorted(functions, key=lambda function: function.node.lineno))
@@ -126,7 +126,7 @@ def _ancestry(
     """A class and its bases, nearest first: as classes where their source is here."""
     yield node
     for base in node.bases:
-        here = classes.get(base.id) if isinstance(base, ast.Name) else None
+        here = classes.get(name_of(base))
         if here is not None and here is not node and depth < len(classes):
             yield from _ancestry(here, classes, depth + 1)
         else:
@@ -134,10 +134,8 @@ def _ancestry(
 
 
 def _is_torch_function(full: str) -> bool:
-    last = full.rpartition(".")[2]
-    return full in {"Function", "autograd.Function"} or (
-        full.startswith("torch.") and last in {"Function", "InplaceFunction"}
-    )
+    of_torch = full.startswith("torch.") and full.endswith((".Function", ".InplaceFunction"))
+    return of_torch or full in {"Function", "autograd.Function"}
 
 
 def _methods_of(node: ast.ClassDef) -> tuple[dict[str, Method], set[str]]:
@@ -156,5 +154,7 @@ def _methods_of(node: ast.ClassDef) -> tuple[dict[str, Method], set[str]]:
 
 
 def _is_out_of_sight(method: Method) -> bool:
-    """Whether a method is abstract, or called in a way of its own."""
-    return method.is_abstract or "classmethod" in method.decorators or "ctx" in method.parameters[1:]
+    """Whether a method is a docstring, `pass` or a `raise` alone, or called in a way of its own."""
+    does = (s.value if isinstance(s, ast.Expr) else s for s in method.node.body)
+    is_abstract = all(isinstance(one, ast.Pass | ast.Raise | ast.Constant) for one in does)
+    return is_abstract or "classmethod" in method.decorators or "ctx" in method.parameters[1:]

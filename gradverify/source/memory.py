@@ -1,4 +1,7 @@
-"""Which local names share memory with a parameter at each step of a method.
+"""Which local names share memory with a parameter at each step of a method, and what that tells.
+
+Where forward writes into its inputs; where backward reads the memory of what it is given as if that were
+contiguous.
 
 Statements are followed in source order. What only one branch binds is forgotten after it, so that a name
 counts as an alias only where it is one on every path.
@@ -9,11 +12,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradverify.source.function import Function
+from gradverify.source.method import Method
 from gradverify.source.returned import differentiated
-from gradverify.source.tree import Place, each, own_nodes
+from gradverify.source.tree import Place, called_name, dotted, each, integer, name_of, own_nodes
 
 VIEWS = frozenset(
     {"view", "view_as", "detach", "transpose", "permute", "t", "squeeze", "unsqueeze", "expand"}
@@ -118,13 +122,12 @@ def steps(body: Sequence[ast.stmt], aliases: Aliases) -> Iterator[tuple[ast.AST,
 
 
 def _branches(bodies: Sequence[list[ast.stmt]], aliases: Aliases) -> Iterator[tuple[ast.AST, Aliases]]:
-    kept = dict(aliases.names)
+    kept = aliases.names
     for body in bodies:
-        inner = Aliases(dict(aliases.names), aliases.tuples, aliases.through)
+        inner = replace(aliases, names={**aliases.names})
         yield from steps(body, inner)
-        kept = {name: origin for name, origin in kept.items() if inner.names.get(name) == origin}
-    aliases.names.clear()
-    aliases.names.update(kept)
+        kept = dict(kept.items() & inner.names.items())
+    aliases.names = kept
 
 
 def inputs_written(function: Function) -> Iterator[tuple[Place, str]]:
@@ -145,7 +148,7 @@ def _written(node: ast.AST, imported: Mapping[str, str]) -> Iterator[ast.expr]:
         case ast.Call(func=ast.Attribute(value=value, attr=attr)):
             if _IN_PLACE.fullmatch(attr) and attr not in _NO_WRITE:
                 yield value
-                if _is_torch(value, imported):
+                if imported.get(name_of(value), "").partition(".")[0] == "torch":
                     yield from node.args[:1]
             yield from (keyword.value for keyword in node.keywords if keyword.arg == "out")
         case ast.AugAssign(target=ast.Name() as name):
@@ -158,16 +161,90 @@ def _written(node: ast.AST, imported: Mapping[str, str]) -> Iterator[ast.expr]:
             pass
 
 
-def _is_torch(node: ast.expr, imported: Mapping[str, str]) -> bool:
-    return isinstance(node, ast.Name) and imported.get(node.id, "").partition(".")[0] == "torch"
-
-
 def _is_basic(index: ast.expr) -> bool:
     """Whether an index makes a view: numbers, slices, None and `...`, where a mask or a tensor copies."""
-    if isinstance(index, ast.Tuple):
-        return all(map(_is_basic, index.elts))
-    if isinstance(index, ast.UnaryOp):
-        index = index.operand
-    return isinstance(index, ast.Slice) or (
-        isinstance(index, ast.Constant) and not isinstance(index.value, bool | str)
-    )
+    match index:
+        case ast.Tuple(elts=entries):
+            return all(map(_is_basic, entries))
+        case ast.UnaryOp(operand=ast.Constant(value=value)) | ast.Constant(value=value):
+            return not isinstance(value, bool | str)
+        case _:
+            return isinstance(index, ast.Slice)
+
+
+_LAYOUT = frozenset({"stride", "strides", "is_contiguous", "data_ptr_strides"})
+"""What a method that allows for other layouts asks of a tensor."""
+
+
+@dataclass(frozen=True)
+class ContiguousRead:
+    """One call."""
+
+    place: Place
+    parameter: str
+    how: str
+    """`kernel`, `address` or `view`."""
+    shown: str
+    """The kernel's name, or the call."""
+
+
+def contiguous_reads(method: Method, imported: Mapping[str, str]) -> Iterator[ContiguousRead]:
+    """Where a method so reads a parameter after ctx; nothing where it asks for a layout."""
+    if any(node.attr in _LAYOUT for node in each(ast.Attribute, method.node)):
+        return
+    variadic = frozenset({method.variadic} - {""})
+    given = {name: name for name in (*method.parameters[1:], *variadic)}
+    aliases = Aliases(given, variadic, VIEWS - {"view"})
+    calls = [node for node in method.nodes if isinstance(node, ast.Call)]
+    handed = {id(address) for call in calls for address in _addresses_given(call, imported)}
+    for step, known in steps(method.node.body, aliases):
+        for call in own_nodes(step):
+            if isinstance(call, ast.Call):
+                for parameter, how, shown in _read(call, known, addressed=id(call) in handed):
+                    yield ContiguousRead(Place.of(call), parameter, how, shown)
+
+
+def _read(call: ast.Call, known: Aliases, *, addressed: bool) -> Iterator[tuple[str, str, str]]:
+    kernel = _launched_kernel(call)
+    given = next(filter(None, map(known.parameter, call.args)), "") if kernel else ""
+    if given:
+        yield given, "kernel", kernel
+    match call.func:
+        case ast.Attribute(value=value, attr="data_ptr") if addressed:
+            how = "address"
+        case ast.Attribute(value=value, attr="view") if _merges(call):
+            how = "view"
+        case _:
+            return
+    if parameter := known.parameter(value):
+        yield parameter, how, ast.unparse(call)
+
+
+def _merges(call: ast.Call) -> bool:
+    """Whether a view puts several dimensions into one: `view(-1)`, `view(-1, d)`, `view(b, -1)`."""
+    match call.args:
+        case [ast.Tuple(elts=sizes) | ast.List(elts=sizes)] | sizes:
+            numbers = [integer(size) for size in sizes]
+    return len(numbers) <= 2 and -1 in numbers and 1 not in numbers
+
+
+def _launched_kernel(call: ast.Call) -> str:
+    """The kernel that `kernel[grid](...)` launches, empty for another call."""
+    match call.func:
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Tuple() | ast.Lambda() | ast.Name() as grid):
+            is_grid = not isinstance(grid, ast.Name) or "grid" in grid.id
+            several = len(call.args) + len(call.keywords) > 3
+            return name if is_grid and ("kernel" in name or several) else ""
+        case _:
+            return ""
+
+
+def _addresses_given(call: ast.Call, imported: Mapping[str, str]) -> list[ast.expr]:
+    """The `x.data_ptr()` given to a call that reads memory; empty for one that may only keep them.
+
+    An address alone may be a key of a dictionary. A function that computes gets two at least, or one through
+    ctypes.
+    """
+    given = [argument for argument in call.args if called_name(argument) == "data_ptr"]
+    by_ctypes = dotted(call.func, imported).startswith("ctypes.")
+    return given if len(given) > 1 or by_ctypes else []

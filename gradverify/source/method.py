@@ -16,7 +16,8 @@ from gradverify.source.tree import (
     dotted,
     each,
     integer,
-    own_nodes_of,
+    name_of,
+    own_nodes,
     parameters_of,
 )
 
@@ -87,7 +88,7 @@ class Method:
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
         """Everything that runs when the body runs, in source order."""
-        return tuple(own_nodes_of(self.node.body))
+        return tuple(own_nodes(*self.node.body))
 
     @cached_property
     def bindings(self) -> Mapping[str, list[ast.expr | None]]:
@@ -103,15 +104,6 @@ class Method:
     def is_wrapped(self) -> bool:
         """Whether a decorator may change what it gets or gives."""
         return any(name not in TRANSPARENT and "custom_" not in name for name in self.decorators)
-
-    @property
-    def is_abstract(self) -> bool:
-        """Whether its body is a docstring, `pass` or a `raise` alone."""
-        return all(
-            isinstance(s, ast.Pass | ast.Raise)
-            or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
-            for s in self.node.body
-        )
 
     @property
     def only_raises(self) -> str:
@@ -147,7 +139,7 @@ class Method:
     @property
     def attributes_probed(self) -> set[str]:
         """Attributes whose absence the method allows for: `hasattr(ctx, "bias")`."""
-        asked = [a.value for call in self._probes() for a in call.args[1:2] if isinstance(a, ast.Constant)]
+        asked = (getattr(a, "value", None) for call in self._probes() for a in call.args[1:2])
         return {name for name in asked if isinstance(name, str)}
 
     @property
@@ -166,7 +158,7 @@ class Method:
                 for target in node.targets:
                     if isinstance(target, ast.Tuple | ast.List):
                         starred = any(isinstance(element, ast.Starred) for element in target.elts)
-                        names = tuple(getattr(element, "id", "") for element in target.elts)
+                        names = tuple(map(name_of, target.elts))
                         yield Unpacked(Place.of(target), len(names) - starred, starred, names)
             elif isinstance(node, ast.Subscript) and id(node.value) in reads:
                 index = integer(node.slice)
@@ -185,8 +177,7 @@ class Method:
         for node in self.nodes:
             if isinstance(node, ast.Call):
                 own = isinstance(node.func, ast.Attribute) and node.func.attr == method
-                passes_ctx = any(isinstance(one, ast.Name) and one.id == "ctx" for one in node.args)
-                if dotted(node.func, imported) in functions or (own and not passes_ctx):
+                if dotted(node.func, imported) in functions or (own and "ctx" not in map(name_of, node.args)):
                     yield Place.of(node), ast.unparse(node.func)
 
     def lets_ctx_out(self) -> bool:
@@ -200,5 +191,4 @@ class Method:
         return isinstance(node, ast.Name) and node.id == self.ctx
 
     def _probes(self) -> list[ast.Call]:
-        calls = each(ast.Call, self.node)
-        return [c for c in calls if isinstance(c.func, ast.Name) and c.func.id in _ASKING]
+        return [call for call in each(ast.Call, self.node) if name_of(call.func) in _ASKING]

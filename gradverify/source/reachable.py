@@ -59,12 +59,9 @@ def communicates(source: str, target: Target) -> str:
     names = module.imported
     for statement in module.behind(target.attribute) if "distributed" in source else ():
         for call in each(ast.Call, statement):
-            if _waits(dotted(call.func, names)):
+            home, _, name = dotted(call.func, names).rpartition(".")
+            if f"{home}.".startswith(HOME) and name in COLLECTIVES:
                 return f"it calls {ast.unparse(call.func)}, line {call.lineno}"
     group = next((p.name for p in target.parameters if p.name in GROUPS), "")
     imported = any(f"{name}.".startswith(HOME) for name in names.values())
     return f"it takes a process group, `{group}`" if group and imported else ""
-
-
-def _waits(name: str) -> bool:
-    return name.startswith(HOME) and name.rpartition(".")[2] in COLLECTIVES

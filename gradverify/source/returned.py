@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradverify.source.function import Function
 from gradverify.source.method import Method
-from gradverify.source.tree import Place, is_none
+from gradverify.source.tree import Place, is_none, name_of
 
 _TENSOR_METHODS = frozenset(
     {"abs", "clamp", "clone", "contiguous", "cos", "div", "double", "exp", "expand", "expand_as"}
@@ -46,12 +46,11 @@ def returned(method: Method) -> tuple[Returned, ...]:
 
 def is_always_none(expression: ast.expr, method: Method) -> bool:
     """Whether an expression is certainly None: the literal, or a name that is bound to nothing else."""
-    if isinstance(expression, ast.Name):
-        bound = method.bindings.get(expression.id, [])
-        return bool(bound) and all(b is not None and is_none(b) for b in bound)
     if isinstance(expression, ast.IfExp):
-        return is_always_none(expression.body, method) and is_always_none(expression.orelse, method)
-    return is_none(expression)
+        return all(is_always_none(branch, method) for branch in _branches(expression))
+    is_name = isinstance(expression, ast.Name)
+    bound = method.bindings.get(name_of(expression), []) if is_name else [expression]
+    return bool(bound) and all(map(is_none, bound))
 
 
 def differentiated(function: Function) -> frozenset[str]:
@@ -59,17 +58,15 @@ def differentiated(function: Function) -> frozenset[str]:
     backward = function.backward
     if backward is None or function.forward is None or function.forward.variadic:
         return frozenset()
-    paths = returned(backward)
-    if not paths or any(path.values is None for path in paths):
-        return frozenset()
-    return frozenset(
+    paths = [path.values for path in returned(backward)]
+    known = [values for values in paths if values is not None]
+    given = {
         name
-        for position, name in enumerate(function.inputs)
-        for path in paths
-        if path.values is not None
-        and position < len(path.values)
-        and not is_always_none(path.values[position], backward)
-    )
+        for values in known
+        for name, value in zip(function.inputs, values, strict=False)
+        if not is_always_none(value, backward)
+    }
+    return frozenset(given if len(known) == len(paths) else ())
 
 
 def gives_gradient(method: Method) -> bool:
@@ -98,33 +95,33 @@ def _gradients_given(method: Method) -> frozenset[str]:
     """The parameters after ctx that stay one tensor whatever they are bound to on the way."""
     given = frozenset(method.parameters[1:])
     return frozenset(
-        name
-        for name in given
-        if all(b is not None and is_tensor(b, given) for b in method.bindings.get(name, []))
+        name for name in given if all(is_tensor(value, given) for value in method.bindings.get(name, []))
     )
 
 
-def _display(expression: ast.expr, method: Method) -> tuple[ast.expr, ...] | None:
-    """The entries of a tuple that is written out, also as a sum, a multiple or a local name."""
+def _display(
+    expression: ast.expr | None, method: Method, *, starred: bool = False
+) -> tuple[ast.expr, ...] | None:
+    """The entries of a tuple that is written out, also as a sum, a multiple or a local name.
+
+    What stands behind a star may be a list, too.
+    """
+    parts: list[tuple[ast.expr, ...] | None] = [None]
     match expression:
-        case ast.Tuple(elts=entries):
-            return _entries(entries, method)
+        case ast.List() if not starred:
+            pass
+        case ast.Tuple(elts=entries) | ast.List(elts=entries):
+            parts = [_entry(entry, method) for entry in entries]
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            first, second = _display(left, method), _display(right, method)
-            return first + second if first is not None and second is not None else None
+            parts = [_display(left, method), _display(right, method)]
         case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=int(times))):
-            repeated = _display(left, method)
-            return repeated * times if repeated is not None else None
+            parts = [_display(left, method, starred=starred)] * times
         case ast.Name(id=name) if name not in method.parameters:
             bound = method.bindings.get(name, [])
-            only = bound[0] if len(bound) == 1 else None
-            return _display(only, method) if only is not None and not isinstance(only, ast.Name) else None
+            if len(bound) == 1 and not isinstance(bound[0], ast.Name):
+                parts = [_display(bound[0], method)]
         case _:
-            return None
-
-
-def _entries(entries: Sequence[ast.expr], method: Method) -> tuple[ast.expr, ...] | None:
-    parts = [_entry(entry, method) for entry in entries]
+            pass
     known = [part for part in parts if part is not None]
     return sum(known, ()) if len(known) == len(parts) else None
 
@@ -133,19 +130,10 @@ def _entry(entry: ast.expr, method: Method) -> tuple[ast.expr, ...] | None:
     """What one entry of a tuple holds; several for `*[grad]` and `*[None] * 3`."""
     if not isinstance(entry, ast.Starred):
         return (entry,)
-    match entry.value:
-        case ast.List(elts=elements):
-            return _entries(elements, method)
-        case ast.BinOp(left=ast.List(elts=elements), op=ast.Mult(), right=ast.Constant(value=int(times))):
-            repeated = _entries(elements, method)
-            return repeated * times if repeated is not None else None
-        case ast.Name():
-            return None
-        case inner:
-            return _display(inner, method)
+    return None if isinstance(entry.value, ast.Name) else _display(entry.value, method, starred=True)
 
 
-def is_tensor(expression: ast.expr, tensors: frozenset[str]) -> bool:
+def is_tensor(expression: ast.expr | None, tensors: frozenset[str]) -> bool:
     """Whether an expression is certainly one tensor, given names that are."""
     match expression:
         case ast.Name(id=name):

@@ -5,6 +5,10 @@ constants are read off the source, from the target and everything of its module 
 them are tried. One too many costs a call or two; one that is missed may cost a false pass.
 
 What a target uses of the other modules of its own package, read from their source: nothing is imported.
+
+Numbers that its values may be held against: comparisons and clamps. A window between the threshold of forward
+and another one in backward is narrow: values drawn over a wide range seldom lie in it, and those beside a
+number that is written down do.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from gradverify.model import POWER_OF_TWO, SizeConstant
 from gradverify.module_files import imported_file
 from gradverify.source.module import Import, Module, module_of
 from gradverify.source.tree import (
+    ORDERING,
     assigned,
     bindings,
     called_name,
@@ -26,6 +31,7 @@ from gradverify.source.tree import (
     integer,
     last_name,
     names_in,
+    number,
     parameters_of,
     rounds_of,
 )
@@ -34,18 +40,15 @@ MOST_MODULES = 32
 """Other modules that are read for one target."""
 
 
-def statements_elsewhere(path: Path, source: str, attribute: str) -> Iterator[tuple[str, ast.stmt]]:
-    """(file name, statement) of what a target of a module uses of other modules of its own package.
-
-    `attribute` is how the module calls the target.
-    """
+def _statements(path: Path | None, source: str, attribute: str) -> Iterator[tuple[str, ast.stmt]]:
+    """What a target uses of its module, and, given its path, of others of its package, by their file."""
     waiting, seen, read = [(path, source, attribute)], {(path, attribute)}, {path: source}
     while waiting:
         here, text, name = waiting.pop()
         for statement in module_of(text).behind(name):
-            if here != path:
-                yield here.name, statement
-            for file, used in _used_of_others(here, text, statement):
+            if here != path or name == attribute:
+                yield "" if here is None or here == path else here.name, statement
+            for file, used in _used_of_others(here, text, statement) if here is not None else ():
                 if (file, used) in seen or (file not in read and len(read) > MOST_MODULES):
                     continue
                 seen.add((file, used))
@@ -63,10 +66,10 @@ def _used_of_others(path: Path, source: str, statement: ast.stmt) -> Iterator[tu
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=attr) if name in imported:
                 used = [(imported[name], imported[name].full, attr)]
-            case ast.Name(id=name) if name not in imported:
-                used = [(one, one.module, name) for one in starred]
-            case ast.Name(id=name) if imported[name].name:
-                used = [(imported[name], imported[name].module, imported[name].name)]
+            case ast.Name(id=name):
+                binding = [imported[name]] if name in imported else starred
+                named = [(one, name if one.name == "*" else one.name) for one in binding]
+                used = [(one, one.module, own) for one, own in named if own]
             case _:
                 pass
         for one, module, name in used:
@@ -116,9 +119,7 @@ def size_constants(source: str, attribute: str, path: Path | None = None) -> tup
     """
     found: dict[int, SizeConstant] = {}
     module = module_of(source)
-    behind = [("", statement) for statement in module.behind(attribute)]
-    behind += [] if path is None else statements_elsewhere(path, source, attribute)
-    for file, node in behind:
+    for file, node in _statements(path, source, attribute):
         for constant in _constants(node, _options(node, module)):
             if constant.name.lower().endswith(_LAUNCHING):
                 continue
@@ -145,10 +146,10 @@ def _options(function: ast.stmt, module: Module) -> set[str]:
 
 
 def _constants(statement: ast.stmt, options: set[str]) -> Iterator[SizeConstant]:
-    on_its_own = isinstance(statement, ast.Assign | ast.AnnAssign)
+    least = 2 if isinstance(statement, ast.Assign | ast.AnnAssign) else LEAST_BARE
     rounds = {id(rounds_of(node)) for node in ast.walk(statement)}
     for node in ast.walk(statement):
-        yield from _with_a_name(node, module_level=on_its_own)
+        yield from _with_a_name(node, least)
         names = names_in(node) if isinstance(node, ast.Compare | ast.BinOp) else set()
         if id(node) not in rounds and not (names and names <= options):
             yield from _without(node)
@@ -164,33 +165,33 @@ def _counted_to(loop: ast.For) -> Iterator[SizeConstant]:
             yield from _bare(node.comparators, LEAST_BARE)
 
 
-def _with_a_name(node: ast.AST, *, module_level: bool) -> Iterator[SizeConstant]:
+def _with_a_name(node: ast.AST, least: int) -> Iterator[SizeConstant]:
     """`BLOCK = 128`, `kernel[grid](x, BLOCK=128)`, `Config({"BLOCK": 128})`, `def f(x, block=128)`."""
     if (pair := assigned(node)) is not None:
-        yield from _given(*pair, module_level=module_level)
+        yield from _given(*pair, least)
     match node:
         case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=parts)):
             for one, part in zip(names, parts, strict=False):
-                yield from _with_a_name(ast.Assign([one], part), module_level=module_level)
-        case ast.keyword(arg=str() as name, value=value) if name.isupper():
-            yield from _named(name, value, 2)
+                yield from _with_a_name(ast.Assign([one], part), least)
+        case ast.keyword(arg=str(name), value=value) if name.isupper():
+            yield from _named(name, value, least)
         case ast.Dict(keys=keys, values=values):
             for key, value in zip(keys, values, strict=True):
-                if isinstance(key, ast.Constant) and isinstance(key.value, str) and key.value.isupper():
-                    yield from _named(key.value, value, 2)
+                match key:
+                    case ast.Constant(value=str(name)) if name.isupper():
+                        yield from _named(name, value, least)
         case ast.arguments():
             for argument, default in defaults_of(node):
-                least = 2 if argument.arg.isupper() else LEAST_BARE
-                yield from _named(argument.arg, default, least) if default is not None else ()
+                yield from _named(argument.arg, default, LEAST_BARE) if default is not None else ()
         case _:
             pass
 
 
-def _given(name: str, value: ast.expr, *, module_level: bool) -> Iterator[SizeConstant]:
-    yield from _named(name, value, 2 if module_level or name.isupper() else LEAST_BARE)
+def _given(name: str, value: ast.expr, least: int) -> Iterator[SizeConstant]:
+    yield from _named(name, value, least)
     if name.isupper():  # `BLOCKS = {torch.float32: 64, torch.float64: 48}`: one of them is taken
         held = value.values if isinstance(value, ast.Dict) else _entries(value)
-        yield from (c for one in held if one is not value for c in _named(name, one, LEAST_BARE))
+        yield from (replace(constant, name=name) for constant in _bare(held, LEAST_BARE))
 
 
 def _without(node: ast.AST) -> Iterator[SizeConstant]:
@@ -248,36 +249,33 @@ def _divided(node: ast.BinOp) -> Iterator[SizeConstant]:
 
 def _shifted(bits: ast.expr) -> Iterator[SizeConstant]:
     """`n >> 5` counts blocks of 32."""
-    number = _value(bits)
-    if number is not None and 1 <= number < MOST_BITS:
-        yield SizeConstant(1 << number, "", bits.lineno)
+    count = _value(bits) or 0
+    if 1 <= count < MOST_BITS:
+        yield SizeConstant(1 << count, "", bits.lineno)
 
 
 def _masked(mask: ast.expr) -> Iterator[SizeConstant]:
     """`n & 31` is what blocks of 32 leave over, `n & ~31` and `n & -32` what fills them."""
     match mask:
         case ast.UnaryOp(op=ast.Invert(), operand=operand):
-            number = _value(operand)
+            rest = _value(operand) or 0
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            block = _value(operand)
-            number = block - 1 if block is not None else None
+            rest = (_value(operand) or 0) - 1
         case _:
-            number = _value(mask)
-    if number is not None and number > 0 and number & (number + 1) == 0 and number < 1 << MOST_BITS:
-        yield SizeConstant(number + 1, "", mask.lineno)
+            rest = _value(mask) or 0
+    if 0 < rest < 1 << MOST_BITS and rest & (rest + 1) == 0:
+        yield SizeConstant(rest + 1, "", mask.lineno)
 
 
 def _named(name: str, value: ast.expr, least: int) -> Iterator[SizeConstant]:
-    number = _value(value)
-    if number is not None and number >= least:
-        yield SizeConstant(number, name, value.lineno)
+    """A constant from a least value on; a name in capitals is one of a block from 2 on."""
+    size = _value(value) or 0
+    if size >= (2 if name.isupper() else least):
+        yield SizeConstant(size, name, value.lineno)
 
 
 def _bare(values: list[ast.expr], least: int) -> Iterator[SizeConstant]:
-    for value in values:
-        number = _value(value)
-        if number is not None and number >= least:
-            yield SizeConstant(number, "", value.lineno)
+    return (constant for value in values for constant in _named("", value, least))
 
 
 def _value(node: ast.expr) -> int | None:
@@ -307,3 +305,36 @@ def _folded(left: int | None, op: ast.operator, right: int | None) -> int | None
             return left**right if isinstance(op, ast.Pow) else left << right
         case _:
             return None
+
+
+CLAMPS = frozenset({"clamp", "clip", "clamp_", "clip_", "clamp_min", "clamp_max", "hardtanh", "threshold"})
+"""Calls whose numbers bound values."""
+
+
+def thresholds(source: str, attribute: str) -> tuple[float, ...]:
+    """The numbers, none of them zero, each once; empty where the source cannot be read.
+
+    Those of backward come first: another threshold than forward's is a mistake there. A constant of the
+    module is its number. `attribute` is how the module calls the target.
+    """
+    statements = [*module_of(source).behind(attribute)]
+    given = filter(None, map(assigned, statements))
+    constants = {name: value for name, node in given if (value := number(node)) is not None}
+    found: list[float] = []
+    for statement in statements:
+        methods = statement.body if isinstance(statement, ast.ClassDef) else [statement]
+        for part in sorted(methods, key=lambda one: getattr(one, "name", "") != "backward"):
+            held = (one for node in ast.walk(part) for one in _held(node))
+            found += (value for one in held if (value := number(one, constants)))
+    return tuple(dict.fromkeys(map(float, found)))
+
+
+def _held(node: ast.AST) -> list[ast.expr]:
+    """What a node compares, or clamps to."""
+    match node:
+        case ast.Compare(left=left, ops=ops, comparators=others) if any(isinstance(o, ORDERING) for o in ops):
+            return [left, *others]
+        case ast.Call(args=args, keywords=keywords) if called_name(node) in CLAMPS:
+            return [*args, *(keyword.value for keyword in keywords)]
+        case _:
+            return []
