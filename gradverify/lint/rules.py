@@ -33,7 +33,7 @@ def gradient_count(function: Function) -> Iterator[Alarm]:
             takes = plural(len(inputs), "input")
             gives = plural(count, "gradient")
             yield Alarm(
-                path.place,
+                Place.of(path.node),
                 f"{backward.name} returns {gives} here, forward takes {takes} ({', '.join(inputs)})",
                 "Return one gradient for each input of forward in order, None for those that have none.",
             )
@@ -56,7 +56,7 @@ def grad_output_count(function: Function) -> Iterator[Alarm]:
         yield Alarm(
             Place.of(backward.node),
             f"{backward.name} takes {plural(most, 'grad_output')}, forward returns "
-            f"{plural(outputs, 'output')} (line {paths[0].place.line})",
+            f"{plural(outputs, 'output')} (line {paths[0].node.lineno})",
             "Give it one parameter after ctx for each output of forward.",
         )
 

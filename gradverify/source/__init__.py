@@ -11,7 +11,6 @@ the search for inputs) takes them from `definition(f)`, with what reads a node i
 
 from __future__ import annotations
 
-from gradverify.source.constants import size_constants, thresholds
 from gradverify.source.function import Function, functions_of
 from gradverify.source.live import (
     compares,
@@ -26,17 +25,20 @@ from gradverify.source.live import (
 )
 from gradverify.source.method import Method
 from gradverify.source.module import Binders, Import, Module, import_line, is_bound_above, module_of
-from gradverify.source.names import is_sibling, may_define, names_to_complete, siblings_of
-from gradverify.source.reachable import GROUPS, communicates, uses_complex
-from gradverify.source.returned import returned
-from gradverify.source.signature import (
+from gradverify.source.names import (
     ModuleNames,
     Signature,
     applied,
     is_not_a_tensor,
+    is_sibling,
+    may_define,
+    names_to_complete,
     parts_of,
     read_names,
+    siblings_of,
 )
+from gradverify.source.reachable import GROUPS, communicates, size_constants, thresholds, uses_complex
+from gradverify.source.returned import returned
 from gradverify.source.tree import (
     Place,
     called_name,
@@ -44,6 +46,7 @@ from gradverify.source.tree import (
     integer,
     is_none,
     last_name,
+    name_of,
     names_bound,
     parameters_of,
     root_name,
@@ -80,6 +83,7 @@ __all__ = [
     "may_define",
     "may_loop_over",
     "module_of",
+    "name_of",
     "names_bound",
     "names_called",
     "names_to_complete",

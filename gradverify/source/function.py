@@ -68,9 +68,8 @@ class Function:
     @property
     def inputs(self) -> tuple[str, ...]:
         """Forward's parameters without its ctx."""
-        if self.forward is None:
-            return ()
-        return self.forward.parameters if self.setup_context else self.forward.parameters[1:]
+        parameters = self.forward.parameters if self.forward else ()
+        return parameters if self.setup_context else parameters[1:]
 
     @property
     def saving(self) -> tuple[Method, ...]:
@@ -98,26 +97,22 @@ def _methods(
     node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], imported: Mapping[str, str]
 ) -> tuple[dict[str, Method], bool] | None:
     """(methods, whether all are known) of a class that is a Function; None for another one."""
-    methods: dict[str, Method] = {}
-    blocked: set[str] = set()
-    is_function, is_whole = False, not node.keywords
+    found: dict[str, Method | None] = {}
+    bases: set[str] = set()
     for ancestor in _ancestry(node, classes):
         if isinstance(ancestor, ast.ClassDef):
-            own, replaced = _methods_of(ancestor)
-            methods |= {name: m for name, m in own.items() if name not in methods and name not in blocked}
-            blocked |= own.keys() | replaced
-            continue
-        full = dotted(ancestor, imported)
-        if _is_torch_function(full):
-            is_function = True
-        elif full != "object":
-            is_whole = False
-    looks = {"forward", "backward"} <= methods.keys() and all(
-        methods[name].is_static and methods[name].ctx == "ctx" for name in ("forward", "backward")
+            found = _methods_of(ancestor) | found
+        else:
+            bases.add(dotted(ancestor, imported))
+    methods = {name: method for name, method in found.items() if method is not None}
+    of_torch = set(filter(_is_torch_function, bases))
+    looks = all(
+        name in methods and methods[name].is_static and methods[name].ctx == "ctx"
+        for name in ("forward", "backward")
     )
-    if not (is_function or looks):
+    if not (of_torch or looks):
         return None
-    return methods, is_whole and not (blocked - methods.keys())
+    return methods, not node.keywords and bases <= of_torch | {"object"} and len(methods) == len(found)
 
 
 def _ancestry(
@@ -138,19 +133,17 @@ def _is_torch_function(full: str) -> bool:
     return of_torch or full in {"Function", "autograd.Function"}
 
 
-def _methods_of(node: ast.ClassDef) -> tuple[dict[str, Method], set[str]]:
-    """A class's own methods, and the names that are defined in another way, twice, or as abstract."""
-    methods: dict[str, Method] = {}
-    replaced: set[str] = set()
+def _methods_of(node: ast.ClassDef) -> dict[str, Method | None]:
+    """A class's own methods; None for one that is defined in another way, twice, or as abstract."""
+    methods: dict[str, Method | None] = {}
     for item in node.body:
-        if isinstance(item, ast.FunctionDef) and item.name in METHODS:
-            if item.name in methods:
-                replaced.add(item.name)
-            methods[item.name] = Method(item)
-        elif not isinstance(item, ast.FunctionDef | ast.Expr | ast.Pass):
-            replaced |= (names_in(item) | {n.name for n in each(ast.FunctionDef, item)}) & {*METHODS}
-    replaced |= {name for name, method in methods.items() if _is_out_of_sight(method)}
-    return {name: m for name, m in methods.items() if name not in replaced}, replaced
+        if not isinstance(item, ast.FunctionDef | ast.Expr | ast.Pass):
+            named = names_in(item) | {inner.name for inner in each(ast.FunctionDef, item)}
+            methods |= dict.fromkeys(named & {*METHODS})
+        elif isinstance(item, ast.FunctionDef) and item.name in METHODS:
+            method = Method(item)
+            methods[item.name] = None if item.name in methods or _is_out_of_sight(method) else method
+    return methods
 
 
 def _is_out_of_sight(method: Method) -> bool:

@@ -188,19 +188,18 @@ def _scales(node: ast.AST, sizes: frozenset[str]) -> bool:
             return False
 
 
-def _holds_size(node: ast.AST, sizes: frozenset[str]) -> bool:
+def _holds_size(node: ast.expr, sizes: frozenset[str]) -> bool:
     """Whether an operand is a size, or a number that is made of one."""
     match node:
-        case ast.expr() if name_of(node) in sizes or _is_size(node):
-            return True
         case ast.Call(args=parts) if called_name(node) in _PLAIN:
-            return any(_holds_size(part, sizes) for part in parts)
+            pass
         case ast.UnaryOp(operand=operand):
-            return _holds_size(operand, sizes)
+            parts = [operand]
         case ast.BinOp(left=left, right=right):
-            return _holds_size(left, sizes) or _holds_size(right, sizes)
+            parts = [left, right]
         case _:
-            return False
+            parts = []
+    return name_of(node) in sizes or _is_size(node) or any(_holds_size(part, sizes) for part in parts)
 
 
 def _sizes(body: ast.FunctionDef) -> frozenset[str]:
@@ -212,13 +211,11 @@ def _sizes(body: ast.FunctionDef) -> frozenset[str]:
 def _is_size(node: ast.expr) -> bool:
     """`x.shape`, `x.shape[0]`, `x.size(0)`, and what was kept on the ctx as a number, or may have been."""
     match node:
-        case ast.Attribute(attr="shape"):
+        case ast.Attribute(attr="shape") | ast.Call(func=ast.Attribute(attr="size")):
             return True
         case ast.Attribute(value=ast.Name(id="ctx" | "self"), attr=name):
             return name not in _OF_CTX
         case ast.Subscript(value=value) | ast.Call(func=ast.Name(id="float" | "int"), args=[value]):
             return _is_size(value)
-        case ast.Call(func=ast.Attribute(attr="size")):
-            return True
         case _:
             return False

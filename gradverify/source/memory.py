@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from gradverify.source.function import Function
 from gradverify.source.method import Method
-from gradverify.source.returned import differentiated
+from gradverify.source.returned import is_always_none, returned
 from gradverify.source.tree import Place, called_name, dotted, each, integer, name_of, own_nodes
 
 VIEWS = frozenset(
@@ -85,15 +85,11 @@ class Aliases:
         """(name, parameter) of what is bound to an expression."""
         if isinstance(target, ast.Name):
             yield target.id, self.parameter(value)
-        elif isinstance(target, ast.Tuple | ast.List):
-            values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
-            plain = all(isinstance(one, ast.Name) for one in target.elts)
-            if isinstance(value, ast.Name) and value.id in self.tuples and plain:
-                values = [ast.Subscript(value, ast.Constant(k)) for k in range(len(target.elts))]
-            for one, other in (
-                zip(target.elts, values, strict=False) if len(values) == len(target.elts) else ()
-            ):
-                yield from self._given(one, other)
+        entries, values = getattr(target, "elts", []), getattr(value, "elts", [])
+        if name_of(value) in self.tuples and all(isinstance(one, ast.Name) for one in entries):
+            values = [ast.Subscript(value, ast.Constant(k)) for k in range(len(entries))]
+        for one, other in zip(entries, values, strict=True) if len(entries) == len(values) else ():
+            yield from self._given(one, other)
 
 
 def steps(body: Sequence[ast.stmt], aliases: Aliases) -> Iterator[tuple[ast.AST, Aliases]]:
@@ -132,7 +128,7 @@ def _branches(bodies: Sequence[list[ast.stmt]], aliases: Aliases) -> Iterator[tu
 
 def inputs_written(function: Function) -> Iterator[tuple[Place, str]]:
     """Where forward writes into the memory of a parameter that gets a gradient, and which."""
-    aliases = Aliases({name: name for name in differentiated(function)})
+    aliases = Aliases({name: name for name in _differentiated(function)})
     imported = function.module.imported
     for step, known in steps(function.forward.node.body, aliases) if function.forward else ():
         for node in own_nodes(step):
@@ -140,6 +136,22 @@ def inputs_written(function: Function) -> Iterator[tuple[Place, str]]:
                 parameter = known.parameter(written)
                 if parameter and isinstance(node, ast.expr | ast.stmt):
                     yield Place.of(node), parameter
+
+
+def _differentiated(function: Function) -> frozenset[str]:
+    """Forward's parameters that get a gradient on some path; empty where any path cannot be read."""
+    backward = function.backward
+    if backward is None or function.forward is None or function.forward.variadic:
+        return frozenset()
+    paths = [path.values for path in returned(backward)]
+    known = [values for values in paths if values is not None]
+    given = {
+        name
+        for values in known
+        for name, value in zip(function.inputs, values, strict=False)
+        if not is_always_none(value, backward)
+    }
+    return frozenset(given if len(known) == len(paths) else ())
 
 
 def _written(node: ast.AST, imported: Mapping[str, str]) -> Iterator[ast.expr]:
@@ -200,15 +212,15 @@ def contiguous_reads(method: Method, imported: Mapping[str, str]) -> Iterator[Co
     for step, known in steps(method.node.body, aliases):
         for call in own_nodes(step):
             if isinstance(call, ast.Call):
-                for parameter, how, shown in _read(call, known, addressed=id(call) in handed):
-                    yield ContiguousRead(Place.of(call), parameter, how, shown)
+                yield from _read(call, known, addressed=id(call) in handed)
 
 
-def _read(call: ast.Call, known: Aliases, *, addressed: bool) -> Iterator[tuple[str, str, str]]:
+def _read(call: ast.Call, known: Aliases, *, addressed: bool) -> Iterator[ContiguousRead]:
+    place = Place.of(call)
     kernel = _launched_kernel(call)
     given = next(filter(None, map(known.parameter, call.args)), "") if kernel else ""
     if given:
-        yield given, "kernel", kernel
+        yield ContiguousRead(place, given, "kernel", kernel)
     match call.func:
         case ast.Attribute(value=value, attr="data_ptr") if addressed:
             how = "address"
@@ -217,7 +229,7 @@ def _read(call: ast.Call, known: Aliases, *, addressed: bool) -> Iterator[tuple[
         case _:
             return
     if parameter := known.parameter(value):
-        yield parameter, how, ast.unparse(call)
+        yield ContiguousRead(place, parameter, how, ast.unparse(call))
 
 
 def _merges(call: ast.Call) -> bool:

@@ -114,8 +114,8 @@ class Module:
     @cached_property
     def strings(self) -> tuple[tuple[str, int], ...]:
         """Every literal string, with its line."""
-        literals = ((n.value, n.lineno) for n in each(ast.Constant, self.tree))
-        return tuple((value, line) for value, line in literals if isinstance(value, str))
+        constants = each(ast.Constant, self.tree)
+        return tuple((n.value, n.lineno) for n in constants if isinstance(n.value, str))
 
     @cached_property
     def comparisons(self) -> frozenset[tuple[int, int, int]]:
@@ -221,11 +221,16 @@ def seen_from(tree: ast.AST, line: int, closed: tuple[type[ast.expr | ast.stmt],
 def _names_given(node: ast.AST) -> Sequence[str]:
     """The names that a node binds, which is no import."""
     match node:
-        case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
-            return (name,)
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            return (name,)
-        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+        case (
+            ast.Name(id=str(name), ctx=ast.Store())
+            | ast.arg(arg=str(name))
+            | ast.FunctionDef(name=str(name))
+            | ast.AsyncFunctionDef(name=str(name))
+            | ast.ClassDef(name=str(name))
+            | ast.ExceptHandler(name=str(name))
+            | ast.MatchAs(name=str(name))
+            | ast.MatchStar(name=str(name))
+        ):
             return (name,)
         case ast.Global(names=names):
             return names

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from gradverify.source.function import Function
-from gradverify.source.tree import Place, dotted, every_parameter, name_of, own_nodes, root_name
+from gradverify.source.tree import Place, dotted, every_parameter, name_of, names_stored, own_nodes, root_name
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,7 @@ def _own_names(method: ast.FunctionDef) -> set[str]:
     """Its parameters and local names, and that of what has none."""
     nodes = [*ast.walk(method)]
     declared = {name for n in nodes if isinstance(n, ast.Global | ast.Nonlocal) for name in n.names}
-    bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return ({*every_parameter(method), ""} | bound) - declared
+    return ({*every_parameter(method), ""} | names_stored(nodes)) - declared
 
 
 def _changed(call: ast.Call, mutating: Collection[str]) -> ast.expr | None:

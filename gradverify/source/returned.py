@@ -6,9 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gradverify.source.function import Function
 from gradverify.source.method import Method
-from gradverify.source.tree import Place, is_none, name_of
+from gradverify.source.tree import is_none, name_of
 
 _TENSOR_METHODS = frozenset(
     {"abs", "clamp", "clone", "contiguous", "cos", "div", "double", "exp", "expand", "expand_as"}
@@ -28,11 +27,6 @@ class Returned:
     values: tuple[ast.expr, ...] | None
     """What is returned, one by one; None where that is not known."""
 
-    @property
-    def place(self) -> Place:
-        """Where it stands."""
-        return Place.of(self.node)
-
 
 def returned(method: Method) -> tuple[Returned, ...]:
     """Every path that returns, in source order."""
@@ -51,22 +45,6 @@ def is_always_none(expression: ast.expr, method: Method) -> bool:
     is_name = isinstance(expression, ast.Name)
     bound = method.bindings.get(name_of(expression), []) if is_name else [expression]
     return bool(bound) and all(map(is_none, bound))
-
-
-def differentiated(function: Function) -> frozenset[str]:
-    """Forward's parameters that get a gradient on some path; empty where any path cannot be read."""
-    backward = function.backward
-    if backward is None or function.forward is None or function.forward.variadic:
-        return frozenset()
-    paths = [path.values for path in returned(backward)]
-    known = [values for values in paths if values is not None]
-    given = {
-        name
-        for values in known
-        for name, value in zip(function.inputs, values, strict=False)
-        if not is_always_none(value, backward)
-    }
-    return frozenset(given if len(known) == len(paths) else ())
 
 
 def gives_gradient(method: Method) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -89,7 +89,12 @@ def names_in(tree: ast.AST) -> set[str]:
 
 def names_bound(body: Sequence[ast.stmt]) -> set[str]:
     """Every name that statements assign to, without functions inside."""
-    return {n.id for n in own_nodes(*body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return names_stored(own_nodes(*body))
+
+
+def names_stored(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names among some nodes that are assigned to."""
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
 def assigned(statement: ast.AST) -> tuple[str, ast.expr] | None:
@@ -184,8 +189,8 @@ def parameters_of(function: Def) -> tuple[str, ...]:
 def every_parameter(function: ast.FunctionDef) -> tuple[str, ...]:
     """The same with those by keyword only, `*args` and `**kwargs`."""
     arguments = function.args
-    rest = (*arguments.kwonlyargs, *filter(None, (arguments.vararg, arguments.kwarg)))
-    return (*parameters_of(function), *(a.arg for a in rest))
+    rest = (*arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
+    return (*parameters_of(function), *(a.arg for a in rest if a is not None))
 
 
 def defaults_of(arguments: ast.arguments) -> list[tuple[ast.arg, ast.expr | None]]:
