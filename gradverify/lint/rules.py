@@ -79,7 +79,7 @@ def ctx_attributes(function: Function) -> Iterator[Alarm]:
     methods = [m for m in (*function.saving, function.methods.get("jvp"), backward) if m is not None]
     if any(m.lets_ctx_out() for m in methods) or any(m.is_wrapped for m in methods):
         return
-    known = set(OF_TORCH).union(*(m.attributes_set | m.attributes_probed for m in methods))
+    known = set(OF_TORCH).union(*(m.attributes_known for m in methods))
     for name, place in backward.attributes_read.items():
         if name not in known and not name.startswith("_"):
             yield Alarm(

@@ -163,10 +163,8 @@ def _written(node: ast.AST, imported: Mapping[str, str]) -> Iterator[ast.expr]:
                 if imported.get(name_of(value), "").partition(".")[0] == "torch":
                     yield from node.args[:1]
             yield from (keyword.value for keyword in node.keywords if keyword.arg == "out")
-        case ast.AugAssign(target=ast.Name() as name):
-            yield name
-        case ast.AugAssign(target=ast.Subscript(value=value)):
-            yield value
+        case ast.AugAssign(target=ast.Name() as written) | ast.AugAssign(target=ast.Subscript(value=written)):
+            yield written
         case ast.Assign(targets=targets):
             yield from (target.value for target in targets if isinstance(target, ast.Subscript))
         case _:

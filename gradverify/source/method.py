@@ -126,21 +126,17 @@ class Method:
         return tuple(sorted(found, key=lambda node: (node.lineno, node.col_offset)))
 
     @property
-    def attributes_set(self) -> set[str]:
-        """Names of the attributes of ctx that the method sets on some path."""
-        return {node.attr for node in self.attributes if isinstance(node.ctx, ast.Store)}
-
-    @property
     def attributes_read(self) -> dict[str, Place]:
         """The attributes of ctx that are read, by name, and where they are first."""
         read = [node for node in self.attributes if isinstance(node.ctx, ast.Load)]
         return {node.attr: Place.of(node) for node in reversed(read)}
 
     @property
-    def attributes_probed(self) -> set[str]:
-        """Attributes whose absence the method allows for: `hasattr(ctx, "bias")`."""
+    def attributes_known(self) -> set[str]:
+        """Those that it sets on some path, or whose absence it allows for: `hasattr(ctx, "bias")`."""
         asked = (getattr(a, "value", None) for call in self._probes() for a in call.args[1:2])
-        return {name for name in asked if isinstance(name, str)}
+        stored = (node.attr for node in self.attributes if isinstance(node.ctx, ast.Store))
+        return {*stored, *(name for name in asked if isinstance(name, str))}
 
     @property
     def saved_counts(self) -> set[int] | None:

@@ -113,18 +113,17 @@ def _signature(node: ast.ClassDef | Def, module: Module) -> Signature | None:
         or not {bare_name(decorator) for decorator in forward.decorator_list} <= _KEEPS_SIGNATURE
     ):
         return None
-    leading = 0 if context is not None else _leading(node, forward)
-    if leading is None:
+    if context is None and not _takes_ctx(node, forward):
         return None
     parts = parts_of(node.name, forward, context, module)
-    return _of_arguments(f"{node.name}.forward", forward.args, leading, parts)
+    return _of_arguments(f"{node.name}.forward", forward.args, int(context is None), parts)
 
 
-def _leading(node: ast.ClassDef, forward: Def) -> int | None:
-    """Return how many first parameters are not inputs (`ctx`, `self`), None where a base decides."""
+def _takes_ctx(node: ast.ClassDef, forward: Def) -> bool:
+    """Whether the first parameter is no input (`ctx`, `self`), for certain."""
     first = next(iter(parameters_of(forward)), "")
-    by_base = bool(node.bases) and all(bare_name(base) in _TAKES_CTX for base in node.bases)
-    return 1 if first in {"ctx", "self", "context"} or (first and by_base) else None
+    by_base = bool(first and node.bases) and {*map(bare_name, node.bases)} <= _TAKES_CTX
+    return by_base or first in {"ctx", "self", "context"}
 
 
 def _of_arguments(

@@ -45,12 +45,10 @@ def used_outside(
         alone = {id(inner.value) for inner in inside if isinstance(inner, ast.Expr)}
         for inner in inside:
             match inner:
-                case ast.Name() | ast.Attribute() | ast.Subscript():
-                    outside = root_name(inner) not in own
-                    if outside and not isinstance(inner.ctx, ast.Load):
-                        yield Outside(Place.of(inner), method.name, _container(inner), written=True)
-                    elif outside and isinstance(inner, ast.Attribute) and dotted(inner, imported) in state:
-                        yield Outside(Place.of(inner), method.name, ast.unparse(inner), written=False)
+                case ast.Name() | ast.Attribute() | ast.Subscript() if root_name(inner) not in own:
+                    written = not isinstance(inner.ctx, ast.Load)
+                    if written or (isinstance(inner, ast.Attribute) and dotted(inner, imported) in state):
+                        yield Outside(Place.of(inner), method.name, _container(inner), written)
                 case ast.Call():
                     owner = _changed(inner, mutating[id(inner) not in alone])
                     if owner is not None and root_name(owner) not in own | imported.keys():
