@@ -10,9 +10,9 @@ import difflib
 from collections.abc import Iterator
 
 from gradverify.lint.alarm import Alarm, Rule, plural
-from gradverify.source import Function, Place, returned
+from gradverify.source import Function, Place
 from gradverify.source.memory import contiguous_reads, inputs_written
-from gradverify.source.returned import gives_gradient, is_always_none
+from gradverify.source.method import gives_gradient, is_always_none, returned
 
 
 def gradient_count(function: Function) -> Iterator[Alarm]:

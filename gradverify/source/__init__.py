@@ -23,7 +23,7 @@ from gradverify.source.live import (
     names_called,
     scales_by_sizes,
 )
-from gradverify.source.method import Method
+from gradverify.source.method import Method, returned
 from gradverify.source.module import Binders, Import, Module, import_line, is_bound_above, module_of
 from gradverify.source.names import (
     ModuleNames,
@@ -38,7 +38,6 @@ from gradverify.source.names import (
     siblings_of,
 )
 from gradverify.source.reachable import GROUPS, communicates, size_constants, thresholds, uses_complex
-from gradverify.source.returned import returned
 from gradverify.source.tree import (
     Place,
     called_name,

@@ -106,10 +106,8 @@ def _methods(
             bases.add(dotted(ancestor, imported))
     methods = {name: method for name, method in found.items() if method is not None}
     of_torch = set(filter(_is_torch_function, bases))
-    looks = all(
-        name in methods and methods[name].is_static and methods[name].ctx == "ctx"
-        for name in ("forward", "backward")
-    )
+    pair = methods.get("forward"), methods.get("backward")
+    looks = all(method is not None and method.is_static and method.ctx == "ctx" for method in pair)
     if not (of_torch or looks):
         return None
     return methods, not node.keywords and bases <= of_torch | {"object"} and len(methods) == len(found)

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gradverify.source.function import Function
-from gradverify.source.method import Method
-from gradverify.source.returned import is_always_none, returned
+from gradverify.source.method import Method, is_always_none, returned
 from gradverify.source.tree import Place, called_name, dotted, each, integer, name_of, own_nodes
 
 VIEWS = frozenset(
@@ -48,17 +47,19 @@ class Aliases:
         match node:
             case ast.Name(id=name):
                 return self.names.get(name, "") if name not in self.tuples else ""
-            case ast.Attribute(value=value, attr=attr) if attr in _VIEW_ATTRIBUTES:
-                return self.parameter(value)
-            case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in self.through:
-                return self.parameter(value)
             case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(index))) if (
                 name in self.tuples and name in self.names
             ):
                 return f"{name}[{index}]"
+            case ast.Attribute(value=value, attr=attr) if attr in _VIEW_ATTRIBUTES:
+                pass
+            case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in self.through:
+                pass
             case ast.Subscript(value=value, slice=index) if _is_basic(index):
-                return self.parameter(value)
-        return ""
+                pass
+            case _:
+                return ""
+        return self.parameter(value)
 
     def bind(self, statement: ast.stmt) -> None:
         """Take in what a simple statement binds."""

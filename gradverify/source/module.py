@@ -222,11 +222,11 @@ def _names_given(node: ast.AST) -> Sequence[str]:
     """The names that a node binds, which is no import."""
     match node:
         case (
-            ast.Name(id=str(name), ctx=ast.Store())
-            | ast.arg(arg=str(name))
-            | ast.FunctionDef(name=str(name))
-            | ast.AsyncFunctionDef(name=str(name))
-            | ast.ClassDef(name=str(name))
+            ast.Name(id=name, ctx=ast.Store())
+            | ast.arg(arg=name)
+            | ast.FunctionDef(name=name)
+            | ast.AsyncFunctionDef(name=name)
+            | ast.ClassDef(name=name)
             | ast.ExceptHandler(name=str(name))
             | ast.MatchAs(name=str(name))
             | ast.MatchStar(name=str(name))

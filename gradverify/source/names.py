@@ -181,8 +181,9 @@ def parts_of(name: str, forward: Def, setup_context: Def | None, module: Module)
     variadic = forward.args.vararg.arg
     before = len(parameters_of(forward)) - (setup_context is None)
     found = _unpacked(variadic, forward)
-    if not found and setup_context is not None and len(parameters_of(setup_context)) > 1:
-        found = _after(before, _unpacked(parameters_of(setup_context)[1], setup_context))
+    if not found and setup_context is not None:
+        for packed in parameters_of(setup_context)[1:2]:
+            found = _after(before, _unpacked(packed, setup_context))
     found = found or _after(before, _applied(name, module.tree)) or _numbered(variadic, forward)
     if len(found) < 2:
         return ()

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from gradverify.model import POWER_OF_TWO, SizeConstant, Target
 from gradverify.module_files import imported_file
-from gradverify.source.module import Import, Module, module_of
+from gradverify.source.module import Module, module_of
 from gradverify.source.tree import (
     ORDERING,
     assigned,
@@ -66,16 +66,14 @@ def _used_of_others(path: Path, source: str, statement: ast.stmt) -> Iterator[tu
     imported = {one.alias or one.name or one.module: one for one in imports}
     starred = [one for one in imports if one.name == "*"]
     for node in ast.walk(statement):
-        used: list[tuple[Import, str, str]] = []
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=attr) if name in imported:
                 used = [(imported[name], imported[name].full, attr)]
             case ast.Name(id=name):
                 binding = [imported[name]] if name in imported else starred
-                named = [(one, name if one.name == "*" else one.name) for one in binding]
-                used = [(one, one.module, own) for one, own in named if own]
+                used = [(b, b.module, name if b.name == "*" else b.name) for b in binding if b.name]
             case _:
-                pass
+                used = []
         for one, module, name in used:
             if (file := imported_file(path, one.level, module.lstrip("."))) is not None:
                 yield file, name
@@ -145,8 +143,8 @@ def _options(function: ast.stmt, module: Module) -> set[str]:
             values = (*zip(parameters_of(function), call.args, strict=False), *by_name)
             given.append({name for name, value in values if integer(value) is not None})
     options = set.intersection(*given) if given else set()
-    bound = [(name, value) for name, values in bindings(function.body).items() for value in values]
-    return options - {name for name, value in bound if value is None or not names_in(value) <= options}
+    bound = bindings(function.body).items()
+    return options - {n for n, values in bound if any(v is None or names_in(v) - options for v in values)}
 
 
 def _constants(statement: ast.stmt, options: set[str]) -> Iterator[SizeConstant]:

@@ -27,7 +27,7 @@ from gradverify.source import (
     returned,
     root_name,
 )
-from gradverify.source.returned import is_always_none
+from gradverify.source.method import is_always_none
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.facts import Evidence, Facts
