@@ -10,10 +10,9 @@ import difflib
 from collections.abc import Iterator
 
 from gradverify.lint.alarm import Alarm, Rule, plural
-from gradverify.source import Function, Place, returned
-from gradverify.source.layout import contiguous_reads
-from gradverify.source.memory import inputs_written
-from gradverify.source.returned import gives_gradient, is_always_none
+from gradverify.source import Function, Place
+from gradverify.source.memory import contiguous_reads, inputs_written
+from gradverify.source.method import gives_gradient, is_always_none, returned
 
 
 def gradient_count(function: Function) -> Iterator[Alarm]:
@@ -34,7 +33,7 @@ def gradient_count(function: Function) -> Iterator[Alarm]:
             takes = plural(len(inputs), "input")
             gives = plural(count, "gradient")
             yield Alarm(
-                path.place,
+                Place.of(path.node),
                 f"{backward.name} returns {gives} here, forward takes {takes} ({', '.join(inputs)})",
                 "Return one gradient for each input of forward in order, None for those that have none.",
             )
@@ -57,7 +56,7 @@ def grad_output_count(function: Function) -> Iterator[Alarm]:
         yield Alarm(
             Place.of(backward.node),
             f"{backward.name} takes {plural(most, 'grad_output')}, forward returns "
-            f"{plural(outputs, 'output')} (line {paths[0].place.line})",
+            f"{plural(outputs, 'output')} (line {paths[0].node.lineno})",
             "Give it one parameter after ctx for each output of forward.",
         )
 
@@ -80,7 +79,7 @@ def ctx_attributes(function: Function) -> Iterator[Alarm]:
     methods = [m for m in (*function.saving, function.methods.get("jvp"), backward) if m is not None]
     if any(m.lets_ctx_out() for m in methods) or any(m.is_wrapped for m in methods):
         return
-    known = set(OF_TORCH).union(*(m.attributes_set | m.attributes_probed for m in methods))
+    known = set(OF_TORCH).union(*(m.attributes_known for m in methods))
     for name, place in backward.attributes_read.items():
         if name not in known and not name.startswith("_"):
             yield Alarm(

@@ -12,7 +12,6 @@ the search for inputs) takes them from `definition(f)`, with what reads a node i
 from __future__ import annotations
 
 from gradverify.source.function import Function, functions_of
-from gradverify.source.imports import import_line, is_bound_above
 from gradverify.source.live import (
     compares,
     cuts,
@@ -22,16 +21,23 @@ from gradverify.source.live import (
     last_return,
     may_loop_over,
     names_called,
+    scales_by_sizes,
 )
-from gradverify.source.method import Method
-from gradverify.source.module import Binders, Import, Module, module_of, tree_of
-from gradverify.source.names import is_sibling, may_define, names_to_complete, siblings_of
-from gradverify.source.reachable import GROUPS, communicates, uses_complex
-from gradverify.source.returned import returned
-from gradverify.source.scaling import scales_by_sizes
-from gradverify.source.signature import ModuleNames, Signature, is_not_a_tensor, read_names
-from gradverify.source.size_constants import size_constants
-from gradverify.source.thresholds import thresholds
+from gradverify.source.method import Method, returned
+from gradverify.source.module import Binders, Import, Module, import_line, is_bound_above, module_of
+from gradverify.source.names import (
+    ModuleNames,
+    Signature,
+    applied,
+    is_not_a_tensor,
+    is_sibling,
+    may_define,
+    names_to_complete,
+    parts_of,
+    read_names,
+    siblings_of,
+)
+from gradverify.source.reachable import GROUPS, communicates, size_constants, thresholds, uses_complex
 from gradverify.source.tree import (
     Place,
     called_name,
@@ -39,11 +45,11 @@ from gradverify.source.tree import (
     integer,
     is_none,
     last_name,
+    name_of,
     names_bound,
     parameters_of,
     root_name,
 )
-from gradverify.source.unpacking import applied, parts_of
 
 __all__ = [
     "GROUPS",
@@ -76,6 +82,7 @@ __all__ = [
     "may_define",
     "may_loop_over",
     "module_of",
+    "name_of",
     "names_bound",
     "names_called",
     "names_to_complete",
@@ -88,6 +95,5 @@ __all__ = [
     "siblings_of",
     "size_constants",
     "thresholds",
-    "tree_of",
     "uses_complex",
 ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gradverify.source.method import Method
 from gradverify.source.module import Module, module_of
-from gradverify.source.tree import classes_within, dotted, each, first_line, names_in
+from gradverify.source.tree import classes_within, dotted, each, first_line, name_of, names_in
 
 METHODS = ("forward", "backward", "vjp", "setup_context", "jvp", "vmap")
 """The methods of a Function that torch calls."""
@@ -40,7 +41,7 @@ class Function:
     def constants(self) -> set[str]:
         """Names that the class body assigns to."""
         assigned = (item for item in self.node.body if isinstance(item, ast.Assign))
-        return {t.id for item in assigned for t in item.targets if isinstance(t, ast.Name)}
+        return {name_of(target) for item in assigned for target in item.targets} - {""}
 
     @property
     def of_instances(self) -> set[str] | None:
@@ -67,9 +68,8 @@ class Function:
     @property
     def inputs(self) -> tuple[str, ...]:
         """Forward's parameters without its ctx."""
-        if self.forward is None:
-            return ()
-        return self.forward.parameters if self.setup_context else self.forward.parameters[1:]
+        parameters = self.forward.parameters if self.forward else ()
+        return parameters if self.setup_context else parameters[1:]
 
     @property
     def saving(self) -> tuple[Method, ...]:
@@ -86,9 +86,8 @@ def functions_of(source: str | bytes) -> tuple[Function, ...]:
     """Every Function of a module's text, in source order."""
     module = module_of(source)
     classes = [*classes_within(module.tree)]
-    by_name = {node.name: node for _, node in classes}
-    ambiguous = {node.name for _, node in classes if by_name[node.name] is not node}
-    unique = {name: node for name, node in by_name.items() if name not in ambiguous}
+    times = Counter(node.name for _, node in classes)
+    unique = {node.name: node for _, node in classes if times[node.name] == 1}
     found = ((name, node, _methods(node, unique, module.imported)) for name, node in classes)
     functions = (Function(name, node, *methods, module) for name, node, methods in found if methods)
     return tuple(sorted(functions, key=lambda function: function.node.lineno))
@@ -98,26 +97,20 @@ def _methods(
     node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], imported: Mapping[str, str]
 ) -> tuple[dict[str, Method], bool] | None:
     """(methods, whether all are known) of a class that is a Function; None for another one."""
-    methods: dict[str, Method] = {}
-    blocked: set[str] = set()
-    is_function, is_whole = False, not node.keywords
+    found: dict[str, Method | None] = {}
+    bases: set[str] = set()
     for ancestor in _ancestry(node, classes):
         if isinstance(ancestor, ast.ClassDef):
-            own, replaced = _methods_of(ancestor)
-            methods |= {name: m for name, m in own.items() if name not in methods and name not in blocked}
-            blocked |= own.keys() | replaced
-            continue
-        full = dotted(ancestor, imported)
-        if _is_torch_function(full):
-            is_function = True
-        elif full != "object":
-            is_whole = False
-    looks = {"forward", "backward"} <= methods.keys() and all(
-        methods[name].is_static and methods[name].ctx == "ctx" for name in ("forward", "backward")
-    )
-    if not (is_function or looks):
+            found = _methods_of(ancestor) | found
+        else:
+            bases.add(dotted(ancestor, imported))
+    methods = {name: method for name, method in found.items() if method is not None}
+    of_torch = set(filter(_is_torch_function, bases))
+    pair = methods.get("forward"), methods.get("backward")
+    looks = all(method is not None and method.is_static and method.ctx == "ctx" for method in pair)
+    if not (of_torch or looks):
         return None
-    return methods, is_whole and not (blocked - methods.keys())
+    return methods, not node.keywords and bases <= of_torch | {"object"} and len(methods) == len(found)
 
 
 def _ancestry(
@@ -126,7 +119,7 @@ def _ancestry(
     """A class and its bases, nearest first: as classes where their source is here."""
     yield node
     for base in node.bases:
-        here = classes.get(base.id) if isinstance(base, ast.Name) else None
+        here = classes.get(name_of(base))
         if here is not None and here is not node and depth < len(classes):
             yield from _ancestry(here, classes, depth + 1)
         else:
@@ -134,27 +127,25 @@ def _ancestry(
 
 
 def _is_torch_function(full: str) -> bool:
-    last = full.rpartition(".")[2]
-    return full in {"Function", "autograd.Function"} or (
-        full.startswith("torch.") and last in {"Function", "InplaceFunction"}
-    )
+    of_torch = full.startswith("torch.") and full.endswith((".Function", ".InplaceFunction"))
+    return of_torch or full in {"Function", "autograd.Function"}
 
 
-def _methods_of(node: ast.ClassDef) -> tuple[dict[str, Method], set[str]]:
-    """A class's own methods, and the names that are defined in another way, twice, or as abstract."""
-    methods: dict[str, Method] = {}
-    replaced: set[str] = set()
+def _methods_of(node: ast.ClassDef) -> dict[str, Method | None]:
+    """A class's own methods; None for one that is defined in another way, twice, or as abstract."""
+    methods: dict[str, Method | None] = {}
     for item in node.body:
-        if isinstance(item, ast.FunctionDef) and item.name in METHODS:
-            if item.name in methods:
-                replaced.add(item.name)
-            methods[item.name] = Method(item)
-        elif not isinstance(item, ast.FunctionDef | ast.Expr | ast.Pass):
-            replaced |= (names_in(item) | {n.name for n in each(ast.FunctionDef, item)}) & {*METHODS}
-    replaced |= {name for name, method in methods.items() if _is_out_of_sight(method)}
-    return {name: m for name, m in methods.items() if name not in replaced}, replaced
+        if not isinstance(item, ast.FunctionDef | ast.Expr | ast.Pass):
+            named = names_in(item) | {inner.name for inner in each(ast.FunctionDef, item)}
+            methods |= dict.fromkeys(named & {*METHODS})
+        elif isinstance(item, ast.FunctionDef) and item.name in METHODS:
+            method = Method(item)
+            methods[item.name] = None if item.name in methods or _is_out_of_sight(method) else method
+    return methods
 
 
 def _is_out_of_sight(method: Method) -> bool:
-    """Whether a method is abstract, or called in a way of its own."""
-    return method.is_abstract or "classmethod" in method.decorators or "ctx" in method.parameters[1:]
+    """Whether a method is a docstring, `pass` or a `raise` alone, or called in a way of its own."""
+    does = (s.value if isinstance(s, ast.Expr) else s for s in method.node.body)
+    is_abstract = all(isinstance(one, ast.Pass | ast.Raise | ast.Constant) for one in does)
+    return is_abstract or "classmethod" in method.decorators or "ctx" in method.parameters[1:]

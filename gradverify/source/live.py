@@ -1,4 +1,7 @@
-"""Live functions by their source, with the helpers that they call by name: loops, cuts, comparisons."""
+"""Live functions by their source, with the helpers that they call by name: loops, cuts, comparisons.
+
+Whether backward multiplies or divides by a size: then inputs whose sizes agree say nothing for it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,17 @@ from functools import cache, lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
-from gradverify.source.tree import called_name, dotted, each, names_in, own_nodes_of, rounds_of
+from gradverify.source.tree import (
+    ORDERING,
+    called_name,
+    dotted,
+    each,
+    lines_of,
+    name_of,
+    names_in,
+    own_nodes,
+    rounds_of,
+)
 
 KEPT_DEFINITIONS = 128
 """Functions whose trees are kept: those of one target, and the helpers that they call."""
@@ -25,17 +38,14 @@ def definition(function: Any) -> ast.FunctionDef | None:  # noqa: ANN401 - whate
     """
     try:
         plain = inspect.unwrap(function)
-        return _definition(plain) if isinstance(plain, FunctionType) else _first_function(plain)
+        read = _definition if isinstance(plain, FunctionType) else _definition.__wrapped__
+        return read(plain)
     except (OSError, TypeError, SyntaxError, ValueError):
         return None
 
 
 @lru_cache(maxsize=KEPT_DEFINITIONS)
-def _definition(function: FunctionType) -> ast.FunctionDef | None:
-    return _first_function(function)
-
-
-def _first_function(source: Any) -> ast.FunctionDef | None:  # noqa: ANN401
+def _definition(source: Any) -> ast.FunctionDef | None:  # noqa: ANN401
     with warnings.catch_warnings(action="ignore"):
         tree = ast.parse(textwrap.dedent(inspect.getsource(source)))
     return next(each(ast.FunctionDef, tree), None)
@@ -48,8 +58,7 @@ def definitions_behind(function: Any) -> Iterator[tuple[ast.FunctionDef, Mapping
         return
     known = getattr(function, "__globals__", {})
     yield own, known
-    called = {n.func.id for n in each(ast.Call, own) if isinstance(n.func, ast.Name)}
-    for name in sorted(called):
+    for name in sorted({name_of(call.func) for call in each(ast.Call, own)}):
         helper = known.get(name)
         inner = definition(helper) if isinstance(helper, FunctionType) and helper is not function else None
         if inner is not None:
@@ -65,14 +74,11 @@ def iterates(function: Any) -> bool:  # noqa: ANN401
     return any(isinstance(n, ast.While) or rounds_of(n) is not None for n in _nodes_behind(function))
 
 
-_ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-
-
 @cache
 def compares(function: Any) -> bool:  # noqa: ANN401
     """Whether a live function, or a helper of it, asks which of two values is larger."""
     nodes = _nodes_behind(function)
-    return any(isinstance(n, ast.Compare) and isinstance(n.ops[0], _ORDERING) for n in nodes)
+    return any(isinstance(n, ast.Compare) and isinstance(n.ops[0], ORDERING) for n in nodes)
 
 
 def names_called(function: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:  # noqa: ANN401
@@ -83,14 +89,13 @@ def names_called(function: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:  # n
 
 
 def last_return(function: Any) -> range | None:  # noqa: ANN401
-    """The lines of its last `return`, from 0 at the first line; None where it has no other before it."""
+    """The lines of its last `return`, from 1 at the first line; None where it has no other before it."""
     tree = definition(function)
-    nodes = own_nodes_of(tree.body) if tree is not None else ()
+    nodes = own_nodes(*tree.body) if tree is not None else ()
     returns = [node for node in nodes if isinstance(node, ast.Return)]
     if len(returns) < 2:
         return None
-    last = max(returns, key=lambda node: node.lineno)
-    return range(last.lineno - 1, last.end_lineno or last.lineno)
+    return lines_of(max(returns, key=lambda node: node.lineno))
 
 
 def may_loop_over(function: Any, name: str) -> bool:  # noqa: ANN401
@@ -130,7 +135,7 @@ def cuts(function: Any, calls: Collection[str], modes: Collection[str]) -> Itera
         code: CodeType = inspect.unwrap(function if place == 0 else known[tree.name]).__code__
         above = code.co_firstlineno - 1  # lines count from 1 at the first decorator, as the code's do
         for shown, whole in _cuts(tree, calls, modes):
-            lines = range(above + whole.lineno, above + (whole.end_lineno or whole.lineno) + 1)
+            lines = range(above + whole.lineno, above + lines_of(whole).stop)
             records = not isinstance(whole, ast.With)
             yield Cut(code.co_filename, above + shown.lineno, lines, ast.unparse(shown), records)
 
@@ -152,3 +157,65 @@ def _cuts(
                 yield from ((i.context_expr, node) for i in items if called_name(i.context_expr) in modes)
             case _:
                 pass
+
+
+COUNTING = frozenset({"len", "mean", "nanmean", "var", "std", "var_mean", "std_mean", "numel", "nelement"})
+"""Calls whose result is a size, or goes by one."""
+
+SCALING = (ast.Mult, ast.Div, ast.FloorDiv, ast.Pow)
+"""What makes a factor of a size. One that is added to is the end of a range of places."""
+
+_PLAIN = frozenset({"float", "int", "sqrt", "tensor", "max", "min", "abs"})
+"""Calls that make a number of a number: what goes into others is a shape, or a bound."""
+
+_OF_CTX = frozenset({"saved_tensors", "saved_variables", "needs_input_grad"})
+"""Attributes of the ctx that hold no number."""
+
+
+def scales_by_sizes(backward: Any) -> bool:  # noqa: ANN401 - the user's
+    """Whether a size is a factor or a divisor in backward, or in what it calls by name."""
+    behind = (body for body, _ in definitions_behind(backward))
+    return any(_scales(node, _sizes(body)) for body in behind for node in ast.walk(body))
+
+
+def _scales(node: ast.AST, sizes: frozenset[str]) -> bool:
+    match node:
+        case ast.Call():
+            return called_name(node) in COUNTING
+        case ast.BinOp(left=left, right=right, op=op) | ast.AugAssign(target=left, value=right, op=op):
+            return isinstance(op, SCALING) and any(_holds_size(o, sizes) for o in (left, right))
+        case _:
+            return False
+
+
+def _holds_size(node: ast.expr, sizes: frozenset[str]) -> bool:
+    """Whether an operand is a size, or a number that is made of one."""
+    match node:
+        case ast.Call(args=parts) if called_name(node) in _PLAIN:
+            pass
+        case ast.UnaryOp(operand=operand):
+            parts = [operand]
+        case ast.BinOp(left=left, right=right):
+            parts = [left, right]
+        case _:
+            parts = []
+    return name_of(node) in sizes or _is_size(node) or any(_holds_size(part, sizes) for part in parts)
+
+
+def _sizes(body: ast.FunctionDef) -> frozenset[str]:
+    """Local names that are given a size, or several."""
+    given = (node for node in each(ast.Assign, body) if _is_size(node.value))
+    return frozenset(name for node in given for t in node.targets for name in names_in(t))
+
+
+def _is_size(node: ast.expr) -> bool:
+    """`x.shape`, `x.shape[0]`, `x.size(0)`, and what was kept on the ctx as a number, or may have been."""
+    match node:
+        case ast.Attribute(attr="shape") | ast.Call(func=ast.Attribute(attr="size")):
+            return True
+        case ast.Attribute(value=ast.Name(id="ctx" | "self"), attr=name):
+            return name not in _OF_CTX
+        case ast.Subscript(value=value) | ast.Call(func=ast.Name(id="float" | "int"), args=[value]):
+            return _is_size(value)
+        case _:
+            return False

@@ -1,4 +1,7 @@
-"""Which local names share memory with a parameter at each step of a method.
+"""Which local names share memory with a parameter at each step of a method, and what that tells.
+
+Where forward writes into its inputs; where backward reads the memory of what it is given as if that were
+contiguous.
 
 Statements are followed in source order. What only one branch binds is forgotten after it, so that a name
 counts as an alias only where it is one on every path.
@@ -9,11 +12,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradverify.source.function import Function
-from gradverify.source.returned import differentiated
-from gradverify.source.tree import Place, each, own_nodes
+from gradverify.source.method import Method, is_always_none, returned
+from gradverify.source.tree import Place, called_name, dotted, each, integer, name_of, own_nodes
 
 VIEWS = frozenset(
     {"view", "view_as", "detach", "transpose", "permute", "t", "squeeze", "unsqueeze", "expand"}
@@ -44,17 +47,19 @@ class Aliases:
         match node:
             case ast.Name(id=name):
                 return self.names.get(name, "") if name not in self.tuples else ""
-            case ast.Attribute(value=value, attr=attr) if attr in _VIEW_ATTRIBUTES:
-                return self.parameter(value)
-            case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in self.through:
-                return self.parameter(value)
             case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(index))) if (
                 name in self.tuples and name in self.names
             ):
                 return f"{name}[{index}]"
+            case ast.Attribute(value=value, attr=attr) if attr in _VIEW_ATTRIBUTES:
+                pass
+            case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in self.through:
+                pass
             case ast.Subscript(value=value, slice=index) if _is_basic(index):
-                return self.parameter(value)
-        return ""
+                pass
+            case _:
+                return ""
+        return self.parameter(value)
 
     def bind(self, statement: ast.stmt) -> None:
         """Take in what a simple statement binds."""
@@ -81,15 +86,11 @@ class Aliases:
         """(name, parameter) of what is bound to an expression."""
         if isinstance(target, ast.Name):
             yield target.id, self.parameter(value)
-        elif isinstance(target, ast.Tuple | ast.List):
-            values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
-            plain = all(isinstance(one, ast.Name) for one in target.elts)
-            if isinstance(value, ast.Name) and value.id in self.tuples and plain:
-                values = [ast.Subscript(value, ast.Constant(k)) for k in range(len(target.elts))]
-            for one, other in (
-                zip(target.elts, values, strict=False) if len(values) == len(target.elts) else ()
-            ):
-                yield from self._given(one, other)
+        entries, values = getattr(target, "elts", []), getattr(value, "elts", [])
+        if name_of(value) in self.tuples and all(isinstance(one, ast.Name) for one in entries):
+            values = [ast.Subscript(value, ast.Constant(k)) for k in range(len(entries))]
+        for one, other in zip(entries, values, strict=True) if len(entries) == len(values) else ():
+            yield from self._given(one, other)
 
 
 def steps(body: Sequence[ast.stmt], aliases: Aliases) -> Iterator[tuple[ast.AST, Aliases]]:
@@ -118,18 +119,17 @@ def steps(body: Sequence[ast.stmt], aliases: Aliases) -> Iterator[tuple[ast.AST,
 
 
 def _branches(bodies: Sequence[list[ast.stmt]], aliases: Aliases) -> Iterator[tuple[ast.AST, Aliases]]:
-    kept = dict(aliases.names)
+    kept = aliases.names
     for body in bodies:
-        inner = Aliases(dict(aliases.names), aliases.tuples, aliases.through)
+        inner = replace(aliases, names={**aliases.names})
         yield from steps(body, inner)
-        kept = {name: origin for name, origin in kept.items() if inner.names.get(name) == origin}
-    aliases.names.clear()
-    aliases.names.update(kept)
+        kept = dict(kept.items() & inner.names.items())
+    aliases.names = kept
 
 
 def inputs_written(function: Function) -> Iterator[tuple[Place, str]]:
     """Where forward writes into the memory of a parameter that gets a gradient, and which."""
-    aliases = Aliases({name: name for name in differentiated(function)})
+    aliases = Aliases({name: name for name in _differentiated(function)})
     imported = function.module.imported
     for step, known in steps(function.forward.node.body, aliases) if function.forward else ():
         for node in own_nodes(step):
@@ -139,35 +139,123 @@ def inputs_written(function: Function) -> Iterator[tuple[Place, str]]:
                     yield Place.of(node), parameter
 
 
+def _differentiated(function: Function) -> frozenset[str]:
+    """Forward's parameters that get a gradient on some path; empty where any path cannot be read."""
+    backward = function.backward
+    if backward is None or function.forward is None or function.forward.variadic:
+        return frozenset()
+    paths = [path.values for path in returned(backward)]
+    known = [values for values in paths if values is not None]
+    given = {
+        name
+        for values in known
+        for name, value in zip(function.inputs, values, strict=False)
+        if not is_always_none(value, backward)
+    }
+    return frozenset(given if len(known) == len(paths) else ())
+
+
 def _written(node: ast.AST, imported: Mapping[str, str]) -> Iterator[ast.expr]:
     """The expressions whose memory one node writes into."""
     match node:
         case ast.Call(func=ast.Attribute(value=value, attr=attr)):
             if _IN_PLACE.fullmatch(attr) and attr not in _NO_WRITE:
                 yield value
-                if _is_torch(value, imported):
+                if imported.get(name_of(value), "").partition(".")[0] == "torch":
                     yield from node.args[:1]
             yield from (keyword.value for keyword in node.keywords if keyword.arg == "out")
-        case ast.AugAssign(target=ast.Name() as name):
-            yield name
-        case ast.AugAssign(target=ast.Subscript(value=value)):
-            yield value
+        case ast.AugAssign(target=ast.Name() as written) | ast.AugAssign(target=ast.Subscript(value=written)):
+            yield written
         case ast.Assign(targets=targets):
             yield from (target.value for target in targets if isinstance(target, ast.Subscript))
         case _:
             pass
 
 
-def _is_torch(node: ast.expr, imported: Mapping[str, str]) -> bool:
-    return isinstance(node, ast.Name) and imported.get(node.id, "").partition(".")[0] == "torch"
-
-
 def _is_basic(index: ast.expr) -> bool:
     """Whether an index makes a view: numbers, slices, None and `...`, where a mask or a tensor copies."""
-    if isinstance(index, ast.Tuple):
-        return all(map(_is_basic, index.elts))
-    if isinstance(index, ast.UnaryOp):
-        index = index.operand
-    return isinstance(index, ast.Slice) or (
-        isinstance(index, ast.Constant) and not isinstance(index.value, bool | str)
-    )
+    match index:
+        case ast.Tuple(elts=entries):
+            return all(map(_is_basic, entries))
+        case ast.UnaryOp(operand=ast.Constant(value=value)) | ast.Constant(value=value):
+            return not isinstance(value, bool | str)
+        case _:
+            return isinstance(index, ast.Slice)
+
+
+_LAYOUT = frozenset({"stride", "strides", "is_contiguous", "data_ptr_strides"})
+"""What a method that allows for other layouts asks of a tensor."""
+
+
+@dataclass(frozen=True)
+class ContiguousRead:
+    """One call."""
+
+    place: Place
+    parameter: str
+    how: str
+    """`kernel`, `address` or `view`."""
+    shown: str
+    """The kernel's name, or the call."""
+
+
+def contiguous_reads(method: Method, imported: Mapping[str, str]) -> Iterator[ContiguousRead]:
+    """Where a method so reads a parameter after ctx; nothing where it asks for a layout."""
+    if any(node.attr in _LAYOUT for node in each(ast.Attribute, method.node)):
+        return
+    variadic = frozenset({method.variadic} - {""})
+    given = {name: name for name in (*method.parameters[1:], *variadic)}
+    aliases = Aliases(given, variadic, VIEWS - {"view"})
+    calls = [node for node in method.nodes if isinstance(node, ast.Call)]
+    handed = {id(address) for call in calls for address in _addresses_given(call, imported)}
+    for step, known in steps(method.node.body, aliases):
+        for call in own_nodes(step):
+            if isinstance(call, ast.Call):
+                yield from _read(call, known, addressed=id(call) in handed)
+
+
+def _read(call: ast.Call, known: Aliases, *, addressed: bool) -> Iterator[ContiguousRead]:
+    place = Place.of(call)
+    kernel = _launched_kernel(call)
+    given = next(filter(None, map(known.parameter, call.args)), "") if kernel else ""
+    if given:
+        yield ContiguousRead(place, given, "kernel", kernel)
+    match call.func:
+        case ast.Attribute(value=value, attr="data_ptr") if addressed:
+            how = "address"
+        case ast.Attribute(value=value, attr="view") if _merges(call):
+            how = "view"
+        case _:
+            return
+    if parameter := known.parameter(value):
+        yield ContiguousRead(place, parameter, how, ast.unparse(call))
+
+
+def _merges(call: ast.Call) -> bool:
+    """Whether a view puts several dimensions into one: `view(-1)`, `view(-1, d)`, `view(b, -1)`."""
+    match call.args:
+        case [ast.Tuple(elts=sizes) | ast.List(elts=sizes)] | sizes:
+            numbers = [integer(size) for size in sizes]
+    return len(numbers) <= 2 and -1 in numbers and 1 not in numbers
+
+
+def _launched_kernel(call: ast.Call) -> str:
+    """The kernel that `kernel[grid](...)` launches, empty for another call."""
+    match call.func:
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Tuple() | ast.Lambda() | ast.Name() as grid):
+            is_grid = not isinstance(grid, ast.Name) or "grid" in grid.id
+            several = len(call.args) + len(call.keywords) > 3
+            return name if is_grid and ("kernel" in name or several) else ""
+        case _:
+            return ""
+
+
+def _addresses_given(call: ast.Call, imported: Mapping[str, str]) -> list[ast.expr]:
+    """The `x.data_ptr()` given to a call that reads memory; empty for one that may only keep them.
+
+    An address alone may be a key of a dictionary. A function that computes gets two at least, or one through
+    ctypes.
+    """
+    given = [argument for argument in call.args if called_name(argument) == "data_ptr"]
+    by_ctypes = dotted(call.func, imported).startswith("ctypes.")
+    return given if len(given) > 1 or by_ctypes else []

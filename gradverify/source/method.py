@@ -1,4 +1,7 @@
-"""One method of a Function, read off its source: parameters, names, and what it does with its ctx."""
+"""One method of a Function, read off its source: parameters, names, and what it does with its ctx.
+
+What it returns on each path, as far as the source says it with certainty.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ from gradverify.source.tree import (
     dotted,
     each,
     integer,
-    own_nodes_of,
+    is_none,
+    name_of,
+    own_nodes,
     parameters_of,
 )
 
@@ -87,7 +92,7 @@ class Method:
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
         """Everything that runs when the body runs, in source order."""
-        return tuple(own_nodes_of(self.node.body))
+        return tuple(own_nodes(*self.node.body))
 
     @cached_property
     def bindings(self) -> Mapping[str, list[ast.expr | None]]:
@@ -103,15 +108,6 @@ class Method:
     def is_wrapped(self) -> bool:
         """Whether a decorator may change what it gets or gives."""
         return any(name not in TRANSPARENT and "custom_" not in name for name in self.decorators)
-
-    @property
-    def is_abstract(self) -> bool:
-        """Whether its body is a docstring, `pass` or a `raise` alone."""
-        return all(
-            isinstance(s, ast.Pass | ast.Raise)
-            or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
-            for s in self.node.body
-        )
 
     @property
     def only_raises(self) -> str:
@@ -134,21 +130,17 @@ class Method:
         return tuple(sorted(found, key=lambda node: (node.lineno, node.col_offset)))
 
     @property
-    def attributes_set(self) -> set[str]:
-        """Names of the attributes of ctx that the method sets on some path."""
-        return {node.attr for node in self.attributes if isinstance(node.ctx, ast.Store)}
-
-    @property
     def attributes_read(self) -> dict[str, Place]:
         """The attributes of ctx that are read, by name, and where they are first."""
         read = [node for node in self.attributes if isinstance(node.ctx, ast.Load)]
         return {node.attr: Place.of(node) for node in reversed(read)}
 
     @property
-    def attributes_probed(self) -> set[str]:
-        """Attributes whose absence the method allows for: `hasattr(ctx, "bias")`."""
-        asked = [a.value for call in self._probes() for a in call.args[1:2] if isinstance(a, ast.Constant)]
-        return {name for name in asked if isinstance(name, str)}
+    def attributes_known(self) -> set[str]:
+        """Those that it sets on some path, or whose absence it allows for: `hasattr(ctx, "bias")`."""
+        asked = (getattr(a, "value", None) for call in self._probes() for a in call.args[1:2])
+        stored = (node.attr for node in self.attributes if isinstance(node.ctx, ast.Store))
+        return {*stored, *(name for name in asked if isinstance(name, str))}
 
     @property
     def saved_counts(self) -> set[int] | None:
@@ -166,7 +158,7 @@ class Method:
                 for target in node.targets:
                     if isinstance(target, ast.Tuple | ast.List):
                         starred = any(isinstance(element, ast.Starred) for element in target.elts)
-                        names = tuple(getattr(element, "id", "") for element in target.elts)
+                        names = tuple(map(name_of, target.elts))
                         yield Unpacked(Place.of(target), len(names) - starred, starred, names)
             elif isinstance(node, ast.Subscript) and id(node.value) in reads:
                 index = integer(node.slice)
@@ -185,8 +177,7 @@ class Method:
         for node in self.nodes:
             if isinstance(node, ast.Call):
                 own = isinstance(node.func, ast.Attribute) and node.func.attr == method
-                passes_ctx = any(isinstance(one, ast.Name) and one.id == "ctx" for one in node.args)
-                if dotted(node.func, imported) in functions or (own and not passes_ctx):
+                if dotted(node.func, imported) in functions or (own and "ctx" not in map(name_of, node.args)):
                     yield Place.of(node), ast.unparse(node.func)
 
     def lets_ctx_out(self) -> bool:
@@ -200,5 +191,121 @@ class Method:
         return isinstance(node, ast.Name) and node.id == self.ctx
 
     def _probes(self) -> list[ast.Call]:
-        calls = each(ast.Call, self.node)
-        return [c for c in calls if isinstance(c.func, ast.Name) and c.func.id in _ASKING]
+        return [call for call in each(ast.Call, self.node) if name_of(call.func) in _ASKING]
+
+
+_TENSOR_METHODS = frozenset(
+    {"abs", "clamp", "clone", "contiguous", "cos", "div", "double", "exp", "expand", "expand_as"}
+    | {"float", "half", "log", "matmul", "mean", "mm", "mul", "neg", "permute", "pow", "reshape", "sign"}
+    | {"sin", "sum", "t", "tanh", "to", "transpose", "type_as", "unsqueeze", "view", "view_as", "zero_"}
+)
+"""Methods of a tensor that give one tensor."""
+_TENSOR_OPERATORS = (ast.Mult, ast.Div, ast.MatMult, ast.Sub, ast.Pow)
+"""Operators that, with a tensor on one side, give one tensor; `+` may join tuples."""
+
+
+@dataclass(frozen=True)
+class Returned:
+    """One `return`, or one branch of a conditional one."""
+
+    node: ast.Return
+    values: tuple[ast.expr, ...] | None
+    """What is returned, one by one; None where that is not known."""
+
+
+def returned(method: Method) -> tuple[Returned, ...]:
+    """Every path that returns, in source order."""
+    return tuple(
+        Returned(node, _values(expression, method))
+        for node in method.nodes
+        if isinstance(node, ast.Return)
+        for expression in _branches(node.value or ast.Constant(None))
+    )
+
+
+def is_always_none(expression: ast.expr, method: Method) -> bool:
+    """Whether an expression is certainly None: the literal, or a name that is bound to nothing else."""
+    if isinstance(expression, ast.IfExp):
+        return all(is_always_none(branch, method) for branch in _branches(expression))
+    is_name = isinstance(expression, ast.Name)
+    bound = method.bindings.get(name_of(expression), []) if is_name else [expression]
+    return bool(bound) and all(map(is_none, bound))
+
+
+def gives_gradient(method: Method) -> bool:
+    """Whether some path returns something that is not certainly None."""
+    return any(
+        path.values is None or not all(is_always_none(value, method) for value in path.values)
+        for path in returned(method)
+    )
+
+
+def _branches(expression: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(expression, ast.IfExp):
+        yield from _branches(expression.body)
+        yield from _branches(expression.orelse)
+    else:
+        yield expression
+
+
+def _values(expression: ast.expr, method: Method) -> tuple[ast.expr, ...] | None:
+    if is_none(expression) or is_tensor(expression, _gradients_given(method)):
+        return (expression,)
+    return _display(expression, method)
+
+
+def _gradients_given(method: Method) -> frozenset[str]:
+    """The parameters after ctx that stay one tensor whatever they are bound to on the way."""
+    given = frozenset(method.parameters[1:])
+    return frozenset(
+        name for name in given if all(is_tensor(value, given) for value in method.bindings.get(name, []))
+    )
+
+
+def _display(
+    expression: ast.expr | None, method: Method, *, starred: bool = False
+) -> tuple[ast.expr, ...] | None:
+    """The entries of a tuple that is written out, also as a sum, a multiple or a local name.
+
+    What stands behind a star may be a list, too.
+    """
+    parts: list[tuple[ast.expr, ...] | None] = [None]
+    match expression:
+        case ast.List() if not starred:
+            pass
+        case ast.Tuple(elts=entries) | ast.List(elts=entries):
+            parts = [_entry(entry, method) for entry in entries]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            parts = [_display(left, method), _display(right, method)]
+        case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=int(times))):
+            parts = [_display(left, method, starred=starred)] * times
+        case ast.Name(id=name) if name not in method.parameters:
+            bound = method.bindings.get(name, [])
+            if len(bound) == 1 and not isinstance(bound[0], ast.Name):
+                parts = [_display(bound[0], method)]
+        case _:
+            pass
+    known = [part for part in parts if part is not None]
+    return sum(known, ()) if len(known) == len(parts) else None
+
+
+def _entry(entry: ast.expr, method: Method) -> tuple[ast.expr, ...] | None:
+    """What one entry of a tuple holds; several for `*[grad]` and `*[None] * 3`."""
+    if not isinstance(entry, ast.Starred):
+        return (entry,)
+    return None if isinstance(entry.value, ast.Name) else _display(entry.value, method, starred=True)
+
+
+def is_tensor(expression: ast.expr | None, tensors: frozenset[str]) -> bool:
+    """Whether an expression is certainly one tensor, given names that are."""
+    match expression:
+        case ast.Name(id=name):
+            return name in tensors
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return is_tensor(operand, tensors)
+        case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _TENSOR_OPERATORS):
+            return is_tensor(left, tensors) or is_tensor(right, tensors)
+        case ast.Call(func=ast.Attribute(value=value, attr=attr)):
+            return attr in _TENSOR_METHODS and is_tensor(value, tensors)
+        case _:
+            return False

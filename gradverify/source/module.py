@@ -1,4 +1,7 @@
-"""The source of one file, parsed once for all who ask: what it imports, binds and defines, and where."""
+"""The source of one file, parsed once for all who ask: what it imports, binds and defines, and where.
+
+What is bound above a line, and where one more import goes.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.util import decode_source
+from itertools import takewhile
 
-from gradverify.source.tree import classes_within, each, first_line, names_in
+from gradverify.source.tree import (
+    DEFINITIONS,
+    classes_within,
+    each,
+    first_line,
+    lines_of,
+    names_bound,
+    names_in,
+)
 
 KEPT_MODULES = 16
 """Files whose readings are kept: a module, and those of its package that call it."""
@@ -96,14 +108,14 @@ class Module:
         """First and last lines of every class statement, by qualified name, in source order."""
         found: dict[str, list[tuple[int, int]]] = {}
         for name, node in classes_within(self.tree):
-            found.setdefault(name, []).append((first_line(node), node.end_lineno or node.lineno))
+            found.setdefault(name, []).append((first_line(node), lines_of(node)[-1]))
         return found
 
     @cached_property
     def strings(self) -> tuple[tuple[str, int], ...]:
         """Every literal string, with its line."""
-        literals = ((n.value, n.lineno) for n in each(ast.Constant, self.tree))
-        return tuple((value, line) for value, line in literals if isinstance(value, str))
+        constants = each(ast.Constant, self.tree)
+        return tuple((n.value, n.lineno) for n in constants if isinstance(n.value, str))
 
     @cached_property
     def comparisons(self) -> frozenset[tuple[int, int, int]]:
@@ -114,14 +126,14 @@ class Module:
     @cached_property
     def raising(self) -> frozenset[int]:
         """The lines of `raise` and `assert` statements."""
-        statements = (*each(ast.Raise, self.tree), *each(ast.Assert, self.tree))
-        return frozenset(n for s in statements for n in range(s.lineno, (s.end_lineno or s.lineno) + 1))
+        statements = (n for n in ast.walk(self.tree) if isinstance(n, ast.Raise | ast.Assert))
+        return frozenset(line for statement in statements for line in lines_of(statement))
 
     @cached_property
     def bound(self) -> Mapping[str, Sequence[ast.stmt]]:
         """Its statements by the names that they bind, also those under an `if` or a `try`."""
         bound: dict[str, list[ast.stmt]] = {}
-        for statement in _statements(self.tree.body):
+        for statement in _statements(self.tree):
             for name in _bound_by(statement):
                 bound.setdefault(name, []).append(statement)
         return bound
@@ -151,7 +163,7 @@ class Module:
         starred = any(one.name == "*" for one in self.imports)
         if not self.tree.body or starred or names_in(self.tree) & _BINDS_UNSEEN:
             return None
-        seen = [*_seen_from(self.tree, line)]
+        seen = [*seen_from(self.tree, line, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))]
         imports = tuple(one for one in imports_of(seen) if one.bound == name)
         return Binders(imports, any(name in _names_given(node) for node in seen))
 
@@ -169,33 +181,22 @@ def module_of(source: str | bytes) -> Module:
         return Module(ast.Module([], []), error)
 
 
-def tree_of(source: str) -> ast.Module:
-    """Its tree alone. Raises as `ast.parse` does."""
-    module = module_of(source)
-    if module.error is not None:
-        raise module.error
-    return module.tree
-
-
-def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    for statement in body:
-        yield statement
-        if isinstance(statement, ast.If | ast.Try):
-            handled = [s for handler in getattr(statement, "handlers", ()) for s in handler.body]
-            last = getattr(statement, "finalbody", ())
-            yield from _statements([*statement.body, *statement.orelse, *handled, *last])
+def _statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.stmt):
+            yield node
+        if isinstance(node, ast.If | ast.Try | ast.ExceptHandler):
+            yield from _statements(node)
 
 
 def _bound_by(statement: ast.stmt) -> Iterable[str]:
     match statement:
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            return (name,)
         case ast.Assign(targets=targets):
             return [n.id for target in targets for n in each(ast.Name, target)]
         case ast.AnnAssign(target=ast.Name(id=name)):
             return (name,)
         case _:
-            return ()
+            return _names_given(statement)
 
 
 def _is_of_a_program(test: ast.expr) -> bool:
@@ -205,29 +206,59 @@ def _is_of_a_program(test: ast.expr) -> bool:
     }
 
 
-def _seen_from(tree: ast.AST, line: int) -> Iterator[ast.AST]:
-    """The nodes of a file but for those of functions that do not hold a line."""
+def seen_from(tree: ast.AST, line: int, closed: tuple[type[ast.expr | ast.stmt], ...]) -> Iterator[ast.AST]:
+    """The nodes of a file but for those inside of `closed` ones that do not hold a line."""
     waiting = [(tree, True)]
     while waiting:
         node, seen = waiting.pop()
         if seen or isinstance(node, ast.Global):
             yield node
-        holds = seen
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            holds = seen and node.lineno <= line <= (node.end_lineno or node.lineno)
-        waiting += [(child, holds) for child in ast.iter_child_nodes(node)]
+        if isinstance(node, closed):
+            seen = seen and line in lines_of(node)
+        waiting += [(child, seen) for child in ast.iter_child_nodes(node)]
 
 
-def _names_given(node: ast.AST) -> Sequence[str | None]:
+def _names_given(node: ast.AST) -> Sequence[str]:
     """The names that a node binds, which is no import."""
     match node:
-        case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+        case (
+            ast.Name(id=name, ctx=ast.Store())
+            | ast.arg(arg=name)
+            | ast.FunctionDef(name=name)
+            | ast.AsyncFunctionDef(name=name)
+            | ast.ClassDef(name=name)
+            | ast.ExceptHandler(name=str(name))
+            | ast.MatchAs(name=str(name))
+            | ast.MatchStar(name=str(name))
+        ):
             return (name,)
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            return (name,)
-        case ast.ExceptHandler(name=bound) | ast.MatchAs(name=bound) | ast.MatchStar(name=bound):
-            return (bound,)
         case ast.Global(names=names):
             return names
         case _:
             return ()
+
+
+def is_bound_above(source: str, name: str, line: int) -> bool:
+    """Whether a module binds a name above a line; `import *` may bind any."""
+    body = module_of(source).tree.body
+    above = [s for s in body if s.lineno < line and not isinstance(s, DEFINITIONS)]
+    imported = {one.bound for s in above for one in imports_of(ast.walk(s))}
+    return bool(imported & {name, "*"}) or name in names_bound(above)
+
+
+def import_line(source: str) -> int:
+    """The line, from 1, above which one more import goes: behind the last one above every class and def.
+
+    Imports in the blocks of a statement (`try`, `if TYPE_CHECKING`) may not run, and are passed over. Where
+    there are none, it goes behind the docstring.
+    """
+    tree = module_of(source).tree
+    above = takewhile(lambda s: not any(isinstance(n, DEFINITIONS) for n in ast.walk(s)), tree.body)
+    line = max((lines_of(s).stop for s in above if isinstance(s, ast.Import | ast.ImportFrom)), default=0)
+    if not line:
+        rest = tree.body[ast.get_docstring(tree, clean=False) is not None :]
+        line = min(map(first_line, rest), default=1)
+    for statement in tree.body:  # `import a; b = (` goes on below
+        if first_line(statement) < line:
+            line = max(line, lines_of(statement).stop)
+    return line

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from gradverify.source.function import Function
-from gradverify.source.tree import Place, dotted, each, every_parameter, own_nodes_of, root_name
+from gradverify.source.tree import Place, dotted, every_parameter, name_of, names_stored, own_nodes, root_name
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ def used_outside(
     left = [m.node for name in methods if (m := function.methods.get(name)) is not None]
     seen = {*left}
     for method in left:  # it grows
-        inside = [*own_nodes_of(method.body)]
-        named = [helpers.get(inner.id) for inner in inside if isinstance(inner, ast.Name)]
+        inside = [*own_nodes(*method.body)]
+        named = [helpers.get(name_of(inner)) for inner in inside]
         found = [h for h in dict.fromkeys(named) if h is not None and h not in seen]
         seen |= {*found}
         left += found
@@ -45,12 +45,10 @@ def used_outside(
         alone = {id(inner.value) for inner in inside if isinstance(inner, ast.Expr)}
         for inner in inside:
             match inner:
-                case ast.Name() | ast.Attribute() | ast.Subscript():
-                    outside = root_name(inner) not in own
-                    if outside and not isinstance(inner.ctx, ast.Load):
-                        yield Outside(Place.of(inner), method.name, _container(inner), written=True)
-                    elif outside and isinstance(inner, ast.Attribute) and dotted(inner, imported) in state:
-                        yield Outside(Place.of(inner), method.name, ast.unparse(inner), written=False)
+                case ast.Name() | ast.Attribute() | ast.Subscript() if root_name(inner) not in own:
+                    written = not isinstance(inner.ctx, ast.Load)
+                    if written or (isinstance(inner, ast.Attribute) and dotted(inner, imported) in state):
+                        yield Outside(Place.of(inner), method.name, _container(inner), written)
                 case ast.Call():
                     owner = _changed(inner, mutating[id(inner) not in alone])
                     if owner is not None and root_name(owner) not in own | imported.keys():
@@ -61,10 +59,9 @@ def used_outside(
 
 def _own_names(method: ast.FunctionDef) -> set[str]:
     """Its parameters and local names, and that of what has none."""
-    declared = {name for node in each(ast.Global, method) for name in node.names}
-    declared |= {name for node in each(ast.Nonlocal, method) for name in node.names}
-    bound = {n.id for n in each(ast.Name, method) if isinstance(n.ctx, ast.Store)}
-    return ({*every_parameter(method), ""} | bound) - declared
+    nodes = [*ast.walk(method)]
+    declared = {name for n in nodes if isinstance(n, ast.Global | ast.Nonlocal) for name in n.names}
+    return ({*every_parameter(method), ""} | names_stored(nodes)) - declared
 
 
 def _changed(call: ast.Call, mutating: Collection[str]) -> ast.expr | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 N = TypeVar("N", bound=ast.AST)
 
+Def = ast.FunctionDef | ast.AsyncFunctionDef
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_INNER = (*DEFINITIONS, ast.Lambda)
+ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+INNER = (*DEFINITIONS, ast.Lambda)
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,18 @@ class Place:
     @classmethod
     def of(cls, node: ast.expr | ast.stmt) -> Place:
         """That of a node."""
-        last, end = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset + 1
-        return cls(node.lineno, node.col_offset, last, end, getattr(node, "name", ""))
+        end = node.end_col_offset or node.col_offset + 1
+        return cls(node.lineno, node.col_offset, lines_of(node)[-1], end, getattr(node, "name", ""))
 
 
 def each(kind: type[N], tree: ast.AST) -> Iterator[N]:
     """Every node of a kind in a tree, from the top down."""
     return (node for node in ast.walk(tree) if isinstance(node, kind))
+
+
+def lines_of(node: ast.expr | ast.stmt) -> range:
+    """Its lines, without decorators."""
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def first_line(node: ast.stmt) -> int:
@@ -56,30 +63,23 @@ def classes_within(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.C
 
 def rounds_of(node: ast.AST) -> ast.Call | None:
     """The `range(50)` of an iteration: nothing in its loop counts, and no size is held against it."""
-    if not (
-        isinstance(node, ast.For) and isinstance(node.target, ast.Name) and isinstance(node.iter, ast.Call)
-    ):
-        return None
-    inside = [n for statement in node.body for n in ast.walk(statement)]
-    counted = any(isinstance(n, ast.AugAssign) or getattr(n, "id", "") == node.target.id for n in inside)
-    return node.iter if len(node.iter.args) == 1 and not counted else None
+    match node:
+        case ast.For(target=ast.Name(id=counter), iter=ast.Call(args=[_]) as rounds, body=body):
+            inside = [n for statement in body for n in ast.walk(statement)]
+            counted = any(isinstance(n, ast.AugAssign) or name_of(n) == counter for n in inside)
+            return None if counted else rounds
+        case _:
+            return None
 
 
-def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and everything below it that runs when it runs, in source order."""
-    left = [node]
+def own_nodes(*nodes: ast.AST) -> Iterator[ast.AST]:
+    """Nodes and everything below them that runs when they run, in source order."""
+    left = [*reversed(nodes)]
     while left:
         here = left.pop()
-        yield here
-        below = [child for child in ast.iter_child_nodes(here) if not isinstance(child, _INNER)]
-        left += reversed(below)
-
-
-def own_nodes_of(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
-    """The same of a list of statements."""
-    for statement in body:
-        if not isinstance(statement, _INNER):
-            yield from own_nodes(statement)
+        if not isinstance(here, INNER):
+            yield here
+            left += reversed([*ast.iter_child_nodes(here)])
 
 
 def names_in(tree: ast.AST) -> set[str]:
@@ -89,8 +89,12 @@ def names_in(tree: ast.AST) -> set[str]:
 
 def names_bound(body: Sequence[ast.stmt]) -> set[str]:
     """Every name that statements assign to, without functions inside."""
-    nodes = own_nodes_of(body)
-    return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return names_stored(own_nodes(*body))
+
+
+def names_stored(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names among some nodes that are assigned to."""
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
 def assigned(statement: ast.AST) -> tuple[str, ast.expr] | None:
@@ -107,35 +111,34 @@ def assigned(statement: ast.AST) -> tuple[str, ast.expr] | None:
 
 def bindings(body: Sequence[ast.stmt]) -> dict[str, list[ast.expr | None]]:
     """What each local name is bound to, everywhere; None for a binding whose value cannot be read off."""
-    found: dict[str, list[ast.expr | None]] = {}
-    seen: set[int] = set()
-    for node in own_nodes_of(body):
+    values: dict[int, ast.expr | None] = {}
+    for node in own_nodes(*body):
         if isinstance(node, ast.Assign | ast.AnnAssign):
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                if isinstance(target, ast.Name):
-                    found.setdefault(target.id, []).append(node.value)
-                    seen.add(id(target))
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            values |= {id(target): node.value for target in targets}
+    found: dict[str, list[ast.expr | None]] = {}
     for name in (name for statement in body for name in each(ast.Name, statement)):
-        if not isinstance(name.ctx, ast.Load) and id(name) not in seen:
-            found.setdefault(name.id, []).append(None)
+        if not isinstance(name.ctx, ast.Load):
+            found.setdefault(name.id, []).append(values.get(id(name)))
     return found
 
 
 def dotted(node: ast.expr, names: Mapping[str, str]) -> str:
     """The full name an expression stands for, empty for what is no name."""
-    if isinstance(node, ast.Name):
-        return names.get(node.id, node.id)
     if isinstance(node, ast.Attribute):
         base = dotted(node.value, names)
         return f"{base}.{node.attr}" if base else ""
-    return ""
+    return names.get(name_of(node), name_of(node))
+
+
+def name_of(node: ast.AST | None) -> str:
+    """The name that an expression is, empty for another one."""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def last_name(node: ast.AST) -> str:
     """The last part of a dotted name, empty for what is no name."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+    return node.attr if isinstance(node, ast.Attribute) else name_of(node)
 
 
 def called_name(node: ast.AST) -> str:
@@ -152,29 +155,33 @@ def root_name(node: ast.AST) -> str:
     """The name that an expression of attributes and items begins with; empty for none."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+    return name_of(node)
 
 
-def is_none(node: ast.AST) -> bool:
+def is_none(node: ast.AST | None) -> bool:
     """Whether an expression is the literal None."""
     return isinstance(node, ast.Constant) and node.value is None
 
 
 def integer(node: ast.AST) -> int | None:
     """The value of a literal integer, also a negative one; None for anything else."""
+    value = number(node)
+    return value if isinstance(value, int) else None
+
+
+def number(node: ast.AST, names: Mapping[str, float] = {}) -> int | float | None:
+    """The value of a literal number, or of one of some names, with its sign; None for anything else."""
     match node:
-        case ast.Constant(value=bool()):
-            return None
-        case ast.Constant(value=int() as value):
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return value
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            positive = integer(operand)
+            positive = number(operand, names)
             return None if positive is None else -positive
         case _:
-            return None
+            return names.get(name_of(node))
 
 
-def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
+def parameters_of(function: Def) -> tuple[str, ...]:
     """The parameters that can be given by position, in order."""
     return tuple(a.arg for a in (*function.args.posonlyargs, *function.args.args))
 
@@ -182,8 +189,8 @@ def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str
 def every_parameter(function: ast.FunctionDef) -> tuple[str, ...]:
     """The same with those by keyword only, `*args` and `**kwargs`."""
     arguments = function.args
-    rest = (*arguments.kwonlyargs, *filter(None, (arguments.vararg, arguments.kwarg)))
-    return (*parameters_of(function), *(a.arg for a in rest))
+    rest = (*arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
+    return (*parameters_of(function), *(a.arg for a in rest if a is not None))
 
 
 def defaults_of(arguments: ast.arguments) -> list[tuple[ast.arg, ast.expr | None]]:

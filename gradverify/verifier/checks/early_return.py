@@ -26,7 +26,8 @@ def never_at_its_end(samples: Iterable[Sample]) -> Finding | None:
         last = last_return(forward)
         if code is None or last is None:
             return None
-        lines = range(code.co_firstlineno + last.start, code.co_firstlineno + last.stop)
+        above = code.co_firstlineno - 1
+        lines = range(above + last.start, above + last.stop)
         if _runs(sample, code) & {*lines}:
             return None
         first = first or sample

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, TypeGuard
 
 from gradverify.model import Nested
-from gradverify.source import applied, called_name, last_name, parameters_of, tree_of
+from gradverify.source import applied, called_name, last_name, module_of, parameters_of
 
 FURTHEST = 2
 """Wrappers that a value is followed through: from the layer to the function that calls `apply`."""
@@ -58,14 +58,11 @@ class _Call:
 def call_sites(
     source: str, function: str, names: Sequence[str], direct: frozenset[str] = frozenset()
 ) -> dict[str, Passed]:
-    """Read every `function.apply(...)` of a module's source; empty where the source cannot be parsed.
+    """Read every `function.apply(...)` of a module's source; none where that cannot be parsed.
 
     `direct` are expressions that are called as they are: `mul`, `torch.ops.mylib.mul`.
     """
-    try:
-        reading = _reading(source)
-    except (SyntaxError, ValueError):
-        return {}
+    reading = _reading(source)
     found = {name: Passed() for name in names}
     for call in reading.calls_of(function, direct):
         for name, argument in _bound(call.node, names):
@@ -216,7 +213,7 @@ class _Reading:
 
 @lru_cache(maxsize=KEPT_MODULES)
 def _reading(source: str) -> _Reading:
-    return _Reading(tree_of(source))
+    return _Reading(module_of(source).tree)
 
 
 def _calls(node: ast.AST, scopes: tuple[ast.FunctionDef, ...], owner: ast.ClassDef | None) -> Iterator[_Call]:

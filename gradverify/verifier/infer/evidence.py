@@ -21,11 +21,13 @@ from gradverify.source import (
     every_parameter,
     integer,
     is_none,
+    last_name,
+    name_of,
     parameters_of,
     returned,
     root_name,
 )
-from gradverify.source.returned import is_always_none
+from gradverify.source.method import is_always_none
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.facts import Evidence, Facts
@@ -84,8 +86,10 @@ def note_gradients(facts: Mapping[str, Facts], backward: Method) -> None:
     for place, name in enumerate(names):
         given = [path[place] for path in known if place < len(path)]
         if given:
-            facts[name].gradient = not all(_name(g) in nothing or is_always_none(g, backward) for g in given)
-            facts[name].intended |= any(_name(g) in initialised for g in given)
+            facts[name].gradient = not all(
+                name_of(g) in nothing or is_always_none(g, backward) for g in given
+            )
+            facts[name].intended |= any(name_of(g) in initialised for g in given)
 
 
 def _values(
@@ -103,7 +107,7 @@ def _asked(backward: Method, count: int) -> set[int]:
     whole = {ASKED} | {
         target.id
         for n in backward.nodes
-        if isinstance(n, ast.Assign) and _last(n.value) == ASKED
+        if isinstance(n, ast.Assign) and last_name(n.value) == ASKED
         for target in n.targets
         if isinstance(target, ast.Name)
     }
@@ -111,11 +115,11 @@ def _asked(backward: Method, count: int) -> set[int]:
     found: set[int | None] = set()
     for node in backward.nodes:
         match node:
-            case ast.Assign(targets=[ast.Tuple(elts=entries)], value=value) if _last(value) in whole:
+            case ast.Assign(targets=[ast.Tuple(elts=entries)], value=value) if last_name(value) in whole:
                 single |= {e.id: k for k, e in enumerate(entries) if isinstance(e, ast.Name)}
             case ast.Name(id=name, ctx=ast.Load()) if name in single and id(node) not in refusing:
                 found.add(single[name])
-            case ast.Subscript(value=value, slice=index) if _last(value) in whole:
+            case ast.Subscript(value=value, slice=index) if last_name(value) in whole:
                 found.add(None if id(node) in refusing else integer(index))
             case _:
                 pass
@@ -140,7 +144,7 @@ def _nothing(backward: Method, paths: Sequence[Sequence[ast.expr]]) -> set[str]:
     given = [_given_none(n) for n in backward.nodes if isinstance(n, ast.Assign)]
     return {
         name
-        for name in {_name(value) for path in paths for value in path} - {""}
+        for name in {name_of(value) for path in paths for value in path} - {""}
         if 0 < len(backward.bindings.get(name, [])) == sum(name in one for one in given)
     }
 
@@ -161,7 +165,7 @@ def _blocks(body: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
 
 def _initialised(backward: Method, paths: Sequence[Sequence[ast.expr]], nothing: Collection[str]) -> set[str]:
     """Names that stay None, and are given it together with others that backward computes and returns."""
-    returned_names = {_name(value) for path in paths for value in path}
+    returned_names = {name_of(value) for path in paths for value in path}
     found: set[str] = set()
     for block in _blocks(backward.node.body):
         run: set[str] = set()
@@ -184,15 +188,7 @@ def _given_none(statement: ast.AST) -> set[str]:
             names = entries
         case _:
             return set()
-    return {_name(n) for n in names} - {""}
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else _name(node)
-
-
-def _name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
+    return {name_of(n) for n in names} - {""}
 
 
 DEEPEST = 3

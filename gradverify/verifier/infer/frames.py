@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from gradverify.model import Frame, RaisedError
-from gradverify.source import called_name, integer, names_bound, tree_of
+from gradverify.source import called_name, integer, module_of, names_bound
 from gradverify.verifier.infer.evidence import passed
 from gradverify.verifier.infer.shapes import reranked
 from gradverify.verifier.infer.state import Dim, State
@@ -28,10 +28,7 @@ def function_around(frame: Frame) -> ast.FunctionDef | None:
 
 @cache
 def _around(file: str, line: int) -> ast.FunctionDef | None:
-    try:
-        tree = tree_of("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return None
+    tree = module_of("".join(linecache.getlines(file))).tree
     holding = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and holds(n, line))
     return max(holding, key=lambda node: node.lineno, default=None)
 

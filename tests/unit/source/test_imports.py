@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradverify.source import import_line, is_bound_above, tree_of
+from gradverify.source import import_line, is_bound_above, module_of
 
 USE = "class F(Function):\n    @staticmethod\n    @name\n    def backward(ctx, g):\n        return g\n"
 
@@ -38,7 +38,7 @@ def test_an_import_stands_above_every_class_and_def_of_the_module(name):
     assert line == above.count("\n") + 1 + (name in AT_THE_END)
     lines = text.splitlines()
     changed = "\n".join([*lines[: line - 1], "from x import name", *lines[line - 1 :]])
-    assert is_bound_above(changed, "name", tree_of(changed).body[-2].lineno)
+    assert is_bound_above(changed, "name", module_of(changed).tree.body[-2].lineno)
 
 
 @pytest.mark.parametrize(
@@ -56,5 +56,5 @@ def test_an_import_stands_above_every_class_and_def_of_the_module(name):
 )
 def test_a_name_is_bound_by_what_runs_above(head, is_bound):
     text = f"{head}\n{USE}"
-    assert is_bound_above(text, "name", tree_of(text).body[-1].lineno) is is_bound
+    assert is_bound_above(text, "name", module_of(text).tree.body[-1].lineno) is is_bound
     assert not is_bound_above(f"{USE}{head}", "name", 2)

@@ -97,7 +97,7 @@ class F(Function):
 def test_what_a_function_keeps_and_reads():
     (function,) = functions_of(FUNCTION)
     assert (function.inputs, function.constants, function.of_instances) == (("x", "w"), {"scale"}, {"factor"})
-    assert (function.forward.saved_counts, function.forward.attributes_set) == ({2}, {"left"})
+    assert (function.forward.saved_counts, function.forward.attributes_known) == ({2}, {"left"})
     (taken,) = function.backward.unpacked
     assert (taken.count, taken.at_least, taken.names, taken.place.line) == (2, False, ("x", "w"), 16)
     places = {name: place.line for name, place in function.backward.attributes_read.items()}
