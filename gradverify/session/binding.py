@@ -37,7 +37,7 @@ def _bind(module: Module, spec: SpecFile, function: SpecFunction, request: Reque
             function.attribute,
             function.name,
             references=tuple(filter(None, (function.plan.reference, surrogate))),
-            hooks=tuple(filter(None, (function.hook, *_objects(function)))),
+            hooks=tuple(filter(None, (function.sweep.hook, *_objects(function)))),
             init=function.plan.init is not None,
         )
         for event in worker.ask(asked, request.import_timeout):

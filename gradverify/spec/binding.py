@@ -10,7 +10,7 @@ from gradverify.model import Mistake, Target, TargetKind
 from gradverify.source import Signature
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.read import SpecFile
-from gradverify.spec.signature import check_annotations, check_inputs
+from gradverify.spec.signature import check_inputs
 from gradverify.spec.source import At, Complaint
 
 
@@ -44,9 +44,8 @@ def _input_complaints(spec: SpecFile, function: SpecFunction, target: Target) ->
     last = target.attribute.rpartition(":")[2]
     label = f"{last}.forward" if target.kind is TargetKind.FUNCTION else last
     data = spec.document.data
-    raw = data["functions"][function.key]["inputs"] if isinstance(data, dict) else {}
-    check = check_annotations if function.hook else check_inputs
-    return check(Signature(label, target.parameters), raw, ("functions", function.key, "inputs"))
+    raw = data["functions"][function.key] if isinstance(data, dict) else {}
+    return check_inputs(Signature(label, target.parameters), raw, ("functions", function.key))
 
 
 def _takes_anything(function: SpecFunction, target: Target) -> bool:

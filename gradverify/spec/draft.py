@@ -180,17 +180,15 @@ class DraftedEntry:
 
 def render_spec(module: str, entries: Sequence[DraftedEntry]) -> str:
     """Return a new spec file; without an active entry it is one only once some entry is confirmed."""
-    lines = [MODELINE, "gradverify: 1", f"module: {flow(module)}", "functions:"]
-    return "\n".join([*lines, *_entries(entries, "  ", "")]) + "\n"
+    return render_spec_of_modules({module: entries})
 
 
 def render_spec_of_modules(entries: Mapping[str, Sequence[DraftedEntry]]) -> str:
     """Return a new spec file with the entries of several modules, by the modules' paths."""
-    if len(entries) == 1:
-        return render_spec(*next(iter(entries.items())))
-    lines = [MODELINE, "gradverify: 1", "functions:"]
+    only = next(iter(entries)) if len(entries) == 1 else ""
+    lines = [MODELINE, "gradverify: 1", *[f"module: {flow(only)}"] * bool(only), "functions:"]
     for module, of_module in entries.items():
-        lines += _entries(of_module, "  ", f"{module}::")
+        lines += _entries(of_module, "  ", "" if only else f"{module}::")
     return "\n".join(lines) + "\n"
 
 
@@ -274,11 +272,9 @@ def _entry(entry: DraftedEntry, prefix: str) -> list[str]:
         if name == "inputs" and isinstance(value, Mapping) and value:
             lines.append("  inputs:")
             said = dict(entry.input_comments)
-            lines += [_with_comment(f"    {flow(i)}: {flow(v)}", said.get(i, "")) for i, v in value.items()]
+            for key, item in value.items():
+                comment = f"  # {said[key]}" if said.get(key) else ""
+                lines.append(f"    {flow(key)}: {flow(item)}{comment}")
         else:
             lines.append(f"  {name}: {flow(value)}")
     return lines
-
-
-def _with_comment(line: str, comment: str) -> str:
-    return f"{line}  # {comment}" if comment else line

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gradverify.cases.messages import Path, shown
 from gradverify.cases.pairwise import TooManyError
@@ -16,6 +16,7 @@ from gradverify.cases.selecting import matches
 from gradverify.cases.sizes import automatic
 from gradverify.cases.sweep import PAIRWISE, PRODUCT, Cases, Sweep, build_cases, factors_of
 from gradverify.model import WORLD, Case, Companion, ExpectedFailure, InputSource, Scalar, TargetPlan
+from gradverify.spec.fields import DOTTED
 from gradverify.spec.inputs import read_input
 from gradverify.spec.mistakes import read_entry
 from gradverify.spec.ranks import check_ranks, ranks_of, reserved
@@ -31,8 +32,8 @@ from gradverify.spec.relations import (
     undeclared,
 )
 from gradverify.spec.schema import (
-    ANNOTATION,
     INPUT,
+    AnnotationEntry,
     CallEntry,
     CommonEntry,
     HookedEntry,
@@ -83,7 +84,6 @@ def _nearest_code(prefix: str, known_codes: Collection[str]) -> str:
     return f"; did you mean `{min(numbered, key=distance)}`?" if numbered else ""
 
 
-_DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _KEY = re.compile(r"[^\W\d]\w*(?:\.(?:[^\W\d]\w*|<locals>))*(?:@[\w.-]+)?")
 """`Name`, `Name@variant`, or the qualified name of what is defined in a function: `make.<locals>.Name`."""
 
@@ -98,14 +98,13 @@ class SpecFunction:
     """As the file writes it: its `module:`, or what is before `::`."""
     plan: TargetPlan
     """Its cases have no seeds and its expected failures no lines yet; tolerances are those of the run."""
-    inputs: tuple[str, ...] = ()
+    inputs: tuple[str, ...]
     """Names in spec order."""
-    sweep: Sweep | None = None
-    """What the cases follow from; None where nothing is planned."""
-    hook: str = ""
-    rtol: float | None = None
+    sweep: Sweep
+    """What the cases follow from; empty where nothing is planned."""
+    rtol: float | None
     """Its own tolerance, None for the default of the file."""
-    atol: float | None = None
+    atol: float | None
 
     @property
     def name(self) -> str:
@@ -149,7 +148,7 @@ def key_complaint(key: str, module: str) -> Complaint | None:
         message = f"`{shown(key)}` names a module, and `module:` does already: write `{shown(name)}`"
     elif not colons and not module:
         message = f"`{shown(key)}` names no module: add `module:` above, or write `path.py::{shown(key)}`"
-    elif colons and not before.endswith(".py") and not _DOTTED.fullmatch(before):
+    elif colons and not before.endswith(".py") and not DOTTED.fullmatch(before):
         message = f"`{shown(before)}` is neither a path to a `.py` file nor a dotted module name"
     elif not _KEY.fullmatch(name):
         message = f"`{shown(name)}` is not the name of a function: write `Name`, or `Name@variant`"
@@ -179,9 +178,9 @@ def _raw_function(raw: Mapping[str, object], entry: CommonEntry | None, broken: 
     bad, across = {part[:2] for part in broken}, "world_size" in raw
     found: Mapping[str, object] = getattr(entry, "inputs", {})
     if entry is None:
-        forms = ANNOTATION if "arguments" in raw else INPUT
+        validated = AnnotationEntry.model_validate if "arguments" in raw else INPUT.validated
         good = {name for name in inputs if not {("inputs",), ("inputs", name)} & bad}
-        found = {name: forms.validated(value) for name, value in inputs.items() if name in good}
+        found = {name: validated(value) for name, value in inputs.items() if name in good}
     read = {name: read_input(name, value, across=across) for name, value in found.items()}
     return RawFunction(raw, sizes, inputs, read)
 
@@ -204,34 +203,27 @@ def _check(function: RawFunction, broken: list[Path], known_codes: Collection[st
 def _with_cases(
     key: str, parts: FunctionKey, entry: CommonEntry, function: RawFunction, known_codes: Collection[str]
 ) -> tuple[SpecFunction | None, list[Complaint]]:
-    sweep = _sweep(entry, function) if function.good or function.hooked else None
-    faults: list[Complaint] = []
-    if sweep is not None and isinstance(entry.cases, list):
-        faults += check_rows(entry.cases, factors_of(sweep))
-    built = Cases()
-    try:
-        built = build_cases(sweep) if sweep is not None and not faults else built
-    except TooManyError as error:
-        at: Path = ("cases",) if entry.cases == PRODUCT else ("sizes",)
-        return None, [Complaint(at, str(error), At.KEY)]
-    if faults:
-        return None, faults
-    faults += (
+    sweep, built = Sweep(), Cases()
+    if function.good or function.hooked:
+        sweep = _sweep(entry, function)
+        faults = [*check_rows(entry.cases, factors_of(sweep))] if isinstance(entry.cases, list) else []
+        if faults:
+            return None, faults
+        try:
+            built = build_cases(sweep)
+        except TooManyError as error:
+            at = "cases" if entry.cases == PRODUCT else "sizes"
+            return None, [Complaint((at,), str(error), At.KEY)]
+    faults = [
         Complaint(f.path, f.message, At.KEY if f.path == ("where",) else At.VALUE) for f in built.faults
-    )
+    ]
     faults += _contradictions(sweep, built.cases)
     faults += _xfail_faults(entry, function, built.cases, known_codes)
     if faults:
         return None, faults
+    plan, tolerance = _plan(parts, entry, built), entry.tolerance
     return SpecFunction(
-        key,
-        parts.module,
-        replace(_plan(parts, entry, built.cases), infeasible=built.infeasible),
-        inputs=tuple(function.inputs),
-        sweep=sweep,
-        hook="" if sweep is None else sweep.hook,
-        rtol=entry.tolerance.rtol,
-        atol=entry.tolerance.atol,
+        key, parts.module, plan, tuple(function.inputs), sweep, tolerance.rtol, tolerance.atol
     ), []
 
 
@@ -259,21 +251,21 @@ def _rows(entry: CommonEntry) -> str | tuple[tuple[tuple[str, Scalar], ...], ...
     return entry.cases or PAIRWISE
 
 
-def _contradictions(sweep: Sweep | None, cases: tuple[Case, ...]) -> list[Complaint]:
+def _contradictions(sweep: Sweep, cases: tuple[Case, ...]) -> list[Complaint]:
     """What is wrong with inputs at the sizes of some case, each place once: as in the first case."""
     found: dict[Path, Complaint] = {}
     for case in reversed(cases):
         made = {bound.name: bound for bound in case.inputs}
-        for item in sweep.inputs if sweep is not None else ():
-            for complaint in (
-                contradictions(item, made[item.name], dict(case.sizes)) if item.name in made else ()
-            ):
-                reported = complaint.under(("inputs", item.name))
-                found[reported.path] = reported
+        for item in sweep.inputs:
+            if item.name in made:
+                for complaint in contradictions(item, made[item.name], dict(case.sizes)):
+                    reported = complaint.under(("inputs", item.name))
+                    found[reported.path] = reported
     return list(found.values())
 
 
-def _plan(parts: FunctionKey, entry: CommonEntry, cases: tuple[Case, ...]) -> TargetPlan:
+def _plan(parts: FunctionKey, entry: CommonEntry, built: Cases) -> TargetPlan:
+    cases, xfails = built.cases, (one for _, one in _xfails(entry))
     call = entry.reference if isinstance(entry.reference, CallEntry) else None
     return TargetPlan(
         name=parts.name,
@@ -285,7 +277,9 @@ def _plan(parts: FunctionKey, entry: CommonEntry, cases: tuple[Case, ...]) -> Ta
         skip=entry.skip,
         reference_arguments=tuple(call.arguments) if call else (),
         surrogate=_surrogate(entry),
-        expected_failures=tuple(_expected(one) for _, one in _xfails(entry)),
+        expected_failures=tuple(
+            ExpectedFailure(tuple(x.codes), x.reason, x.until, x.input, tuple(x.cases)) for x in xfails
+        ),
         outputs=tuple(entry.outputs) or None,
         default_dtype=entry.default_dtype,
         devices=tuple(entry.devices),
@@ -293,6 +287,7 @@ def _plan(parts: FunctionKey, entry: CommonEntry, cases: tuple[Case, ...]) -> Ta
         internals=entry.internals,
         ranks=ranks_of(entry),
         init=cases[0].init if cases else None,
+        infeasible=built.infeasible,
         notes=entry.notes,
     )
 
@@ -313,10 +308,6 @@ def _xfails(entry: CommonEntry) -> list[tuple[Path, XfailEntry]]:
     if isinstance(entry.xfail, XfailEntry):
         return [(("xfail",), entry.xfail)]
     return [(("xfail", index), one) for index, one in enumerate(entry.xfail or [])]
-
-
-def _expected(entry: XfailEntry) -> ExpectedFailure:
-    return ExpectedFailure(tuple(entry.codes), entry.reason, entry.until, entry.input, tuple(entry.cases))
 
 
 def _xfail_faults(

@@ -67,10 +67,10 @@ def plan_deduced(
 
 
 def _with_cases(
-    plan: TargetPlan, sweep: Sweep | None, seed: int, order: Sequence[Parameter], effort: Effort
+    plan: TargetPlan, sweep: Sweep, seed: int, order: Sequence[Parameter], effort: Effort
 ) -> TargetPlan:
     """The plan with the cases of a sweep, and what is left out of it; as it is where nothing is planned."""
-    if sweep is None or not plan.cases:
+    if not plan.cases:
         return plan
     inferred = plan.source is InputSource.INFERRED
     asked = Asked(sweep, plan.name, seed, tuple(order), effort, inferred=inferred)

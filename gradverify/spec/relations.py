@@ -144,18 +144,21 @@ def check_each_input(function: RawFunction) -> Iterator[Complaint]:
         path: Path = ("inputs", name)
         if not is_size_name(name):
             yield Complaint(path, f"`{shown(name)}` is not the name of a parameter", At.KEY)
-        form = "list" if isinstance(item, ListSpec) else "concat" if isinstance(item, ConcatSpec) else ""
+        form, whole = _OF_THE_WHOLE.get(type(item), ("", ()))
         for inner, spec in parts_of(item):
             given = given_keys(function.inputs[name], inner)
             for fault in check_tensor(spec, given):
                 yield fault.under((*path, *inner))
-            for key in _WHOLE_KEYS.get(form, ()):
+            for key in whole:
                 if key in given:
                     message = f"`{key}` is about the whole: write it beside `{form}`"
                     yield Complaint((*path, *inner, key), message, At.KEY)
 
 
-_WHOLE_KEYS = {"list": ("optional",), "concat": ("optional", "requires_grad", "layout", "mutated")}
+_OF_THE_WHOLE: Mapping[type, tuple[str, tuple[str, ...]]] = {
+    ListSpec: ("list", ("optional",)),
+    ConcatSpec: ("concat", ("optional", "requires_grad", "layout", "mutated")),
+}
 
 
 def check_literals(function: RawFunction) -> Iterator[Complaint]:
@@ -222,8 +225,8 @@ def check_rows(rows: Sequence[Mapping[str, Scalar]], factors: Sequence[Factor]) 
             elif fault := _wrong_level(factor, value):
                 yield Complaint(path, fault)
     for factor in factors:
-        taken = [_mark(row.get(factor.name, factor.levels[0])) for row in rows]
-        missing = [level for level in factor.levels if _mark(level) not in taken]
+        taken = [repr(row.get(factor.name, factor.levels[0])) for row in rows]
+        missing = [level for level in factor.levels if repr(level) not in taken]
         if missing:
             text = "given" if missing[0] == GIVEN and factor.is_optional else option_text(missing[0])
             where: Path = ("sizes", factor.name) if factor.is_size else ("inputs", factor.name)
@@ -232,20 +235,14 @@ def check_rows(rows: Sequence[Mapping[str, Scalar]], factors: Sequence[Factor]) 
 
 
 def _wrong_level(factor: Factor, value: Scalar) -> str:
-    integer = isinstance(value, int) and not isinstance(value, bool)
+    low, high = (0, MAX_SIZE) if factor.is_size else (1, MAX_COUNT)
+    fits = type(value) is int and low <= value <= high
     if factor.is_size:
-        in_range = integer and isinstance(value, int) and 0 <= value <= MAX_SIZE
-        return "" if in_range else f"a size is an integer between 0 and {MAX_SIZE}, not {described(value)}"
-    if factor.is_count and isinstance(value, int) and integer and 1 <= value <= MAX_COUNT:
-        return ""
-    if _mark(value) in map(_mark, factor.levels):
+        return "" if fits else f"a size is an integer between 0 and {MAX_SIZE}, not {described(value)}"
+    if (factor.is_count and fits) or repr(value) in map(repr, factor.levels):
         return ""
     known = ", ".join("null" if level is None else option_text(level) for level in factor.levels)
     return f"`{factor.name}` is swept over {known}, not {described(value).replace('empty', 'null')}"
-
-
-def _mark(value: Scalar) -> str:
-    return repr(value)
 
 
 def undeclared(names: Iterable[str], declared: Collection[str]) -> list[str]:

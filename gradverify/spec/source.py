@@ -116,15 +116,11 @@ class Document:
         return self._span(Complaint(path, "", At.KEY)).line
 
     def _span(self, complaint: Complaint) -> Span:
-        first, second = self.values, self.keys
-        if complaint.at is At.KEY:
-            first, second = second, first
+        places = (self.keys, self.values) if complaint.at is At.KEY else (self.values, self.keys)
         whole = as_written(self.data, complaint.path)
-        for length in range(len(whole), -1, -1):
-            path = whole[:length]
-            if path in first or path in second:
-                return first[path] if path in first else second[path]
-        return Span(1, 1, 1)
+        paths = (whole[:length] for length in range(len(whole), -1, -1))
+        found = (place[path] for path in paths for place in places if path in place)
+        return next(found, Span(1, 1, 1))
 
 
 def load(path: FilePath, shown_path: str) -> Document:
@@ -219,16 +215,13 @@ class _Walk:
             self._fatal(node, f"a {kind} has at most {MAX_ENTRIES} entries, not {len(node.value)}")
             return None
         self._open.add(id(node))
-        data = (
-            self._mapping(node, path, depth)
-            if isinstance(node, yaml.MappingNode)
-            else self._list(node, path, depth)
-        )
+        data: object
+        if isinstance(node, yaml.MappingNode):
+            data = self._mapping(node, path, depth)
+        else:
+            data = [self.convert(one, (*path, index), depth + 1) for index, one in enumerate(node.value)]
         self._open.discard(id(node))
         return data
-
-    def _list(self, node: yaml.Node, path: Path, depth: int) -> list[object]:
-        return [self.convert(child, (*path, index), depth + 1) for index, child in enumerate(node.value)]
 
     def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, object]:
         data: dict[str, object] = {}
@@ -272,12 +265,8 @@ class _Walk:
             return scalar_value(node.tag, node.value)
         except (ValueError, OverflowError):
             known = node.tag.startswith("tag:yaml.org,2002:int")
-            message = (
-                f"`{shown(node.value)}` is out of range"
-                if known
-                else f"the tag `{shown(node.tag)}` is not supported"
-            )
-            self._fatal(node, message)
+            unknown = f"the tag `{shown(node.tag)}` is not supported"
+            self._fatal(node, f"`{shown(node.value)}` is out of range" if known else unknown)
             return None
 
     def _place(self, node: yaml.Node, path: Path) -> None:

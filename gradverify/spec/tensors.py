@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from itertools import pairwise
 
 from gradverify.cases.inputs import (
@@ -32,46 +31,38 @@ Given = Collection[str]
 """The keys of a tensor that its entry has: a default that is written out is another thing."""
 
 
-class Form(Enum):
-    """Which part of the shape a structure speaks of; the words complete "needs"."""
-
-    MATRIX = "a square matrix in the last two dimensions"
-    ROWS = "at least one dimension"
-    VECTOR = "exactly one dimension"
+MATRIX = "a square matrix in the last two dimensions"
+ROWS = "at least one dimension"
+VECTOR = "exactly one dimension"
 
 
 @dataclass(frozen=True)
 class Structure:
     """The demands of one structure."""
 
-    form: Form
+    form: str
+    """Which part of the shape it speaks of; the words complete "needs"."""
     dtypes: tuple[str, ...]
     beside: frozenset[str] = frozenset()
     """Keys about values that still mean something beside it."""
 
-    @property
-    def kind(self) -> str:
-        """The dtypes in words."""
-        if self.dtypes == FLOATING:
-            return "a floating dtype"
-        return "an integer dtype" if self.dtypes == _INTEGER else "a real dtype"
-
 
 _INTEGER = tuple(INTEGERS)
+_KINDS = {FLOATING: "a floating dtype", _INTEGER: "an integer dtype"}
 _ENTRYWISE = frozenset({"range", "domain", "avoid"})
 STRUCTURES = {
-    "spd": Structure(Form.MATRIX, FLOATING),
-    "symmetric": Structure(Form.MATRIX, FLOATING, _ENTRYWISE),
-    "invertible": Structure(Form.MATRIX, FLOATING),
-    "triangular": Structure(Form.MATRIX, FLOATING, frozenset({"range"})),
-    "cholesky-factor": Structure(Form.MATRIX, FLOATING),
-    "orthogonal": Structure(Form.MATRIX, FLOATING),
-    "unit-norm": Structure(Form.ROWS, FLOATING),
-    "simplex": Structure(Form.ROWS, FLOATING),
-    "permutation": Structure(Form.VECTOR, _INTEGER, frozenset({"range"})),
-    "sorted": Structure(Form.ROWS, (*FLOATING, *_INTEGER), _ENTRYWISE | {"special", "ties", "distinct"}),
-    "offsets": Structure(Form.VECTOR, _INTEGER, frozenset({"range", "ties", "distinct"})),
-    "one-hot": Structure(Form.ROWS, (*FLOATING, *_INTEGER, "bool")),
+    "spd": Structure(MATRIX, FLOATING),
+    "symmetric": Structure(MATRIX, FLOATING, _ENTRYWISE),
+    "invertible": Structure(MATRIX, FLOATING),
+    "triangular": Structure(MATRIX, FLOATING, frozenset({"range"})),
+    "cholesky-factor": Structure(MATRIX, FLOATING),
+    "orthogonal": Structure(MATRIX, FLOATING),
+    "unit-norm": Structure(ROWS, FLOATING),
+    "simplex": Structure(ROWS, FLOATING),
+    "permutation": Structure(VECTOR, _INTEGER, frozenset({"range"})),
+    "sorted": Structure(ROWS, (*FLOATING, *_INTEGER), _ENTRYWISE | {"special", "ties", "distinct"}),
+    "offsets": Structure(VECTOR, _INTEGER, frozenset({"range", "ties", "distinct"})),
+    "one-hot": Structure(ROWS, (*FLOATING, *_INTEGER, "bool")),
 }
 OWN_VALUES = {"permutation", "one-hot"}
 """Structures whose values follow from the shape: an integer tensor of them needs no range."""
@@ -90,17 +81,14 @@ def check_structure(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
         reported = "dtype" in given
         fix = "" if reported or structure.dtypes != _INTEGER else ": add `dtype: int64`"
         found = f", not {spec.dtype}" if reported else fix
-        yield Complaint(
-            ("dtype" if reported else "structure",), f"structure `{name}` needs {structure.kind}{found}"
-        )
+        kind = _KINDS.get(structure.dtypes, "a real dtype")
+        yield Complaint(("dtype" if reported else "structure",), f"structure `{name}` needs {kind}{found}")
     for key in _ABOUT_VALUES:
         if _is_said(spec, given, key) and key not in structure.beside:
             yield Complaint((key,), f"`{key}` conflicts with `structure: {name}`", At.KEY)
-    short = rank < (2 if structure.form is Form.MATRIX else 1)
-    if short or (structure.form is Form.VECTOR and rank != 1):
-        yield Complaint(
-            ("structure",), f"structure `{name}` needs {structure.form.value}, not a shape of {rank}"
-        )
+    short = rank < (2 if structure.form is MATRIX else 1)
+    if short or (structure.form is VECTOR and rank != 1):
+        yield Complaint(("structure",), f"structure `{name}` needs {structure.form}, not a shape of {rank}")
 
 
 def _is_said(spec: TensorSpec, given: Given, key: str) -> bool:
@@ -110,7 +98,7 @@ def _is_said(spec: TensorSpec, given: Given, key: str) -> bool:
 def _structure_contradictions(bound: TensorInput, at: str) -> Iterator[Complaint]:
     """Yield what the sizes of a feasible case reveal: matrices that are not square, wrong ranges."""
     shape, bounds, structure = bound.shape, bound.range, bound.structure
-    if structure and STRUCTURES[structure].form is Form.MATRIX and shape[-1] != shape[-2]:
+    if structure and STRUCTURES[structure].form is MATRIX and shape[-1] != shape[-2]:
         message = f"structure `{structure}` needs a square matrix, not {shape[-2]} × {shape[-1]}{at}"
         yield Complaint(("shape",), message)
     if structure == "offsets" and bounds and bounds[0] != 0:
@@ -332,14 +320,10 @@ def items(value: Nested, path: Path) -> Iterator[tuple[Path, Scalar]]:
 
 def outside_domain(spec: TensorSpec, point: float) -> bool:
     """Whether a number is no value of the domain."""
-    match spec.domain:
-        case "positive":
-            return point <= 0
-        case "negative":
-            return point >= 0
-        case "nonzero":
-            return point == 0
-        case "unit":
-            return not 0 <= point <= 1
-        case _:
-            return False
+    outside = {
+        "positive": point <= 0,
+        "negative": point >= 0,
+        "nonzero": point == 0,
+        "unit": not 0 <= point <= 1,
+    }
+    return outside.get(spec.domain, False)
