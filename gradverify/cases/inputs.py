@@ -20,7 +20,7 @@ from gradverify.cases.sizes import (
     Size,
     at_sizes,
     evaluated,
-    init_scalar,
+    init_value,
 )
 from gradverify.model import (
     WORLD,
@@ -181,12 +181,12 @@ def size_names(item: InputSpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for _, one in expressions(item) for name in one.names))
 
 
-def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar, *, across: bool) -> Input:
+def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar, *, across: bool) -> Input | Annotation:
     """Return an input at given sizes and its level of the sweep; `across` several ranks.
 
     Raises `Infeasible`, its path inside the entry of the input, where no valid values exist there.
     """
-    made: Input
+    made: Input | Annotation
     match item:
         case _ if levels(item) and (level is None or isinstance(item, ChoicesSpec)):
             made = LiteralInput(item.name, level)
@@ -200,8 +200,11 @@ def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar, *, across: bo
             bound = (_part(path, one, sizes) for path, one in parts_of(item))
             made = ConcatInput(item.name, tuple(replace(one, requires_grad=wanted) for one in bound))
         case ObjectInput(init=init):
-            given = None if init is None else tuple(init_scalar(value, sizes) for value in init)
+            given = None if init is None else tuple(init_value(value, sizes, ("init",)) for value in init)
             made = replace(item, init=given)
+        case AnnotationSpec(constant_at=written):  # indices may be negative: no shape is known
+            constants = tuple((k, evaluated(v, sizes, ("constant_at", str(k)))) for k, v in written)
+            made = Annotation(item.name, item.requires_grad, item.avoid, constants)
         case _:
             raise AssertionError(item)
     return made
@@ -214,12 +217,6 @@ def _listed(item: ListSpec, sizes: Mapping[str, int], level: Scalar) -> tuple[Te
         path, one = parts[0]
         parts = tuple((path, replace(one, name=f"{item.name}[{k}]")) for k in range(count))
     return tuple(_part(path, one, sizes) for path, one in parts)
-
-
-def bind_annotation(item: AnnotationSpec, sizes: Mapping[str, int]) -> Annotation:
-    """Return what is said of a hook's tensor at given sizes; indices may be negative there."""
-    constants = tuple((k, evaluated(v, sizes, ("constant_at", str(k)))) for k, v in item.constant_at)
-    return Annotation(item.name, item.requires_grad, item.avoid, constants)
 
 
 def _literal(item: ValueSpec, sizes: Mapping[str, int], *, across: bool) -> LiteralInput:

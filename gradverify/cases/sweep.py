@@ -10,8 +10,9 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gradverify.cases.inputs import (
     GIVEN,
@@ -20,7 +21,6 @@ from gradverify.cases.inputs import (
     InputSpec,
     ListSpec,
     bind,
-    bind_annotation,
     is_optional,
     levels,
     size_names,
@@ -41,6 +41,7 @@ from gradverify.model import (
     TensorInput,
 )
 
+Sizes = Mapping[str, int]
 Values = tuple[Scalar, ...]
 """One value for each factor."""
 
@@ -76,10 +77,9 @@ class Sweep:
     across: bool = False
     """It runs on several ranks."""
 
-    @property
-    def of_ranks(self) -> tuple[str, ...]:
-        """Sizes that are no dimension: how many ranks there are."""
-        return (WORLD,) if self.across else ()
+    def dimensions(self, case: Case) -> dict[str, int]:
+        """The sizes of a case but for the number of ranks."""
+        return {name: n for name, n in case.sizes if name != WORLD or not self.across}
 
 
 @dataclass(frozen=True)
@@ -163,12 +163,12 @@ def factors_of(sweep: Sweep) -> list[Factor]:
     return factors
 
 
-def broken(sweep: Sweep, sizes: Mapping[str, int]) -> Condition | None:
+def broken(sweep: Sweep, sizes: Sizes) -> Condition | None:
     """Return the first condition of `where` that sizes break, None where they keep all."""
     return next((condition for condition in sweep.where if not condition.holds(sizes)), None)
 
 
-def case_at(sweep: Sweep, sizes: Mapping[str, int], options: Mapping[str, Scalar]) -> Case | Infeasible:
+def case_at(sweep: Sweep, sizes: Sizes, options: Mapping[str, Scalar]) -> Case | Infeasible:
     """Return the case at some sizes and options, without its seed, or why it has no valid inputs.
 
     What is not named has its first level: an optional input is given.
@@ -183,7 +183,7 @@ def case_at(sweep: Sweep, sizes: Mapping[str, int], options: Mapping[str, Scalar
     if tuple(free) != sweep.automatic:
         told = f"{OTHER_SIZES}: {','.join(f'{name}={n}' for name, n in at.items())}"
     try:
-        inputs, annotations = _bound(sweep, at, {f.name: value for f, value in values if not f.is_size})
+        made = [*_bound(sweep, at, {f.name: value for f, value in values if not f.is_size})]
         init = sweep.init and tuple((name, init_value(v, at, ("init", _key(name)))) for name, v in sweep.init)
     except Infeasible as error:
         return error
@@ -195,14 +195,14 @@ def case_at(sweep: Sweep, sizes: Mapping[str, int], options: Mapping[str, Scalar
         seed=0,
         sizes=tuple(at.items()),
         options=tuple(chosen),
-        inputs=tuple(_with_marks(inputs)),
+        inputs=tuple(_with_marks([one for one in made if not isinstance(one, Annotation)])),
         hook=sweep.hook,
-        annotations=tuple(annotations),
+        annotations=tuple(one for one in made if isinstance(one, Annotation)),
         init=init,
     )
 
 
-def resized(sweep: Sweep, base: Case, sizes: Mapping[str, int]) -> Case | None:
+def resized(sweep: Sweep, base: Case, sizes: Sizes) -> Case | None:
     """Return a case with the same options at other sizes; None where it has no valid inputs."""
     found = case_at(sweep, {**dict(base.sizes), **sizes}, dict(base.options))
     return found if isinstance(found, Case) else None
@@ -227,20 +227,12 @@ def _key(name: str) -> str | int:
     return int(name) if name.isdecimal() else name
 
 
-def _bound(
-    sweep: Sweep, sizes: Mapping[str, int], given: Mapping[str, Scalar]
-) -> tuple[list[Input], list[Annotation]]:
-    inputs: list[Input] = []
-    annotations: list[Annotation] = []
+def _bound(sweep: Sweep, sizes: Sizes, given: Mapping[str, Scalar]) -> Iterator[Input | Annotation]:
     for item in sweep.inputs:
         try:
-            if isinstance(item, AnnotationSpec):
-                annotations.append(bind_annotation(item, sizes))
-            else:
-                inputs.append(bind(item, sizes, given.get(item.name), across=sweep.across))
+            yield bind(item, sizes, given.get(item.name), across=sweep.across)
         except Infeasible as error:
             raise error.under(("inputs", item.name)) from None
-    return inputs, annotations
 
 
 def _with_marks(inputs: Sequence[Input]) -> Iterator[Input]:
@@ -372,35 +364,32 @@ def _further(factors: Sequence[Factor], constraints: list[Constraint], base: Row
 
 def _constraints(sweep: Sweep, factors: Sequence[Factor]) -> Iterator[Constraint]:
     """Yield what must hold of a row: the conditions, and that each input has values."""
-    place = {factor.name: index for index, factor in enumerate(factors) if factor.is_size}
-    own = {factor.name: (index,) for index, factor in enumerate(factors) if factor.is_optional}
+    place = {factor.name: index for index, factor in enumerate(factors)}
 
-    def sizes(used: Row, row: Row) -> dict[str, int]:
-        pairs = ((factors[k], factors[k].levels[level]) for k, level in zip(used, row, strict=True))
-        at = {f.name: value for f, value in pairs if f.is_size and isinstance(value, int)}
-        return {**dict(sweep.automatic), **at}
+    def constraint(names: Iterable[str], own: Iterable[str], allows: Callable[[Sizes], bool]) -> Constraint:
+        used = sorted(place[name] for name in {*names} & dict(sweep.sizes).keys() | {*own})
+        of_these = [factors[k] for k in used]
+
+        def holds(row: Row) -> bool:
+            levels = (factor.levels[level] for factor, level in zip(of_these, row, strict=True))
+            sizes, options = named(of_these, tuple(levels))
+            return None in options.values() or allows({**dict(sweep.automatic), **sizes})
+
+        return Constraint(tuple(used), holds)
 
     for condition in sweep.where:
-        used = tuple(sorted(place[name] for name in condition.names if name in place))
-
-        def holds(row: Row, condition: Condition = condition, used: Row = used) -> bool:
-            return condition.holds(sizes(used, row))
-
-        yield Constraint(used, holds)
+        yield constraint(condition.names, (), condition.holds)
     for item in sweep.inputs:
-        named = {name for name in (*size_names(item), *sweep.of_ranks) if name in place}
-        if not named or isinstance(item, AnnotationSpec):
-            continue
-        used = (*sorted(place[name] for name in named), *own.get(item.name, ()))
+        names = {*size_names(item), *[WORLD] * sweep.across} & dict(sweep.sizes).keys()
+        if names and not isinstance(item, AnnotationSpec):
+            yield constraint(names, [item.name] * is_optional(item), partial(_binds, sweep, item))
 
-        def binds(row: Row, item: InputSpec = item, used: Row = used) -> bool:
-            if is_optional(item) and factors[used[-1]].levels[row[-1]] is None:
-                return True
-            try:
-                # How many tensors a list holds makes none of them possible or impossible.
-                bind(item, sizes(used, row), next(iter(levels(item)), None), across=sweep.across)
-            except Infeasible:
-                return False
-            return True
 
-        yield Constraint(used, binds)
+def _binds(sweep: Sweep, item: InputSpec, sizes: Sizes) -> bool:
+    """Whether an input has values at some sizes."""
+    try:
+        # How many tensors a list holds makes none of them possible or impossible.
+        bind(item, sizes, next(iter(levels(item)), None), across=sweep.across)
+    except Infeasible:
+        return False
+    return True
