@@ -186,19 +186,24 @@ def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar, *, across: bo
 
     Raises `Infeasible`, its path inside the entry of the input, where no valid values exist there.
     """
+    if levels(item) and (level is None or isinstance(item, ChoicesSpec)):
+        return LiteralInput(item.name, level)
+    parts = parts_of(item)
+    if isinstance(item, ListSpec) and item.counts:
+        path, one = parts[0]
+        count = level if isinstance(level, int) else item.counts[0]
+        parts = tuple((path, replace(one, name=f"{item.name}[{k}]")) for k in range(count))
+    bound = tuple(_on_ranks(path, one, sizes) for path, one in parts)
     made: Input | Annotation
     match item:
-        case _ if levels(item) and (level is None or isinstance(item, ChoicesSpec)):
-            made = LiteralInput(item.name, level)
+        case TensorSpec():
+            made = bound[0]
+        case ListSpec():
+            made = ListInput(item.name, bound)
+        case ConcatSpec(requires_grad=wanted):
+            made = ConcatInput(item.name, tuple(replace(one, requires_grad=wanted) for one in bound))
         case ValueSpec():
             made = _literal(item, sizes, across=across)
-        case TensorSpec():
-            made = bind_tensor(item, sizes)
-        case ListSpec():
-            made = ListInput(item.name, _listed(item, sizes, level))
-        case ConcatSpec(requires_grad=wanted):
-            bound = (_part(path, one, sizes) for path, one in parts_of(item))
-            made = ConcatInput(item.name, tuple(replace(one, requires_grad=wanted) for one in bound))
         case ObjectInput(init=init):
             given = None if init is None else tuple(init_value(value, sizes, ("init",)) for value in init)
             made = replace(item, init=given)
@@ -210,15 +215,6 @@ def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar, *, across: bo
     return made
 
 
-def _listed(item: ListSpec, sizes: Mapping[str, int], level: Scalar) -> tuple[TensorInput, ...]:
-    parts = parts_of(item)
-    if item.counts:
-        count = level if isinstance(level, int) else item.counts[0]
-        path, one = parts[0]
-        parts = tuple((path, replace(one, name=f"{item.name}[{k}]")) for k in range(count))
-    return tuple(_part(path, one, sizes) for path, one in parts)
-
-
 def _literal(item: ValueSpec, sizes: Mapping[str, int], *, across: bool) -> LiteralInput:
     path: Path = ("tuple",) if isinstance(item.value, tuple) else ("size",)
     if not across or RANK not in size_names(item):
@@ -227,18 +223,14 @@ def _literal(item: ValueSpec, sizes: Mapping[str, int], *, across: bool) -> Lite
     return LiteralInput(item.name, each[0], each)
 
 
-def _part(path: Path, spec: TensorSpec, sizes: Mapping[str, int]) -> TensorInput:
+def _on_ranks(path: Path, spec: TensorSpec, sizes: Mapping[str, int]) -> TensorInput:
+    """A tensor at given sizes, on all ranks."""
     try:
-        return bind_tensor(spec, sizes)
+        if spec.placement not in STACKED:
+            return _bound(spec, sizes)
+        each = [_bound(spec, {**sizes, RANK: k}) for k in range(sizes[WORLD])]
     except Infeasible as error:
         raise error.under(path) from None
-
-
-def bind_tensor(spec: TensorSpec, sizes: Mapping[str, int]) -> TensorInput:
-    """Return a tensor at given sizes, on all ranks. Raises `Infeasible`."""
-    if spec.placement not in STACKED:
-        return _bound(spec, sizes)
-    each = [_bound(spec, {**sizes, RANK: k}) for k in range(sizes[WORLD])]
     shapes = tuple(one.shape for one in each)
     if len(set(shapes)) > 1:
         return replace(each[0], shape=(sum(map(math.prod, shapes)),), rank_shapes=shapes)

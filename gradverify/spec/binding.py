@@ -11,7 +11,7 @@ from gradverify.source import Signature
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.read import SpecFile
 from gradverify.spec.signature import check_inputs
-from gradverify.spec.source import At, Complaint
+from gradverify.spec.source import Complaint, at_key
 
 
 def check_against_targets(
@@ -62,7 +62,7 @@ def _init_complaints(function: SpecFunction, target: Target) -> list[Complaint]:
     if function.plan.init is None or target.kind is TargetKind.MODULE:
         return []
     message = f"`init` builds an nn.Module, and `{target.attribute}` is none"
-    return [Complaint(("functions", function.key, "init"), message, At.KEY)]
+    return [at_key(("functions", function.key, "init"), message)]
 
 
 def _missing(spec: SpecFile, function: SpecFunction, targets: Sequence[Target]) -> Complaint:
@@ -71,4 +71,4 @@ def _missing(spec: SpecFile, function: SpecFunction, targets: Sequence[Target]) 
     path = ("functions", function.key, "target")
     if path in spec.document.values:
         return Complaint(path, message)
-    return Complaint(path[:2], message, At.KEY)
+    return at_key(path[:2], message)

@@ -15,17 +15,17 @@ from gradverify.cases.pairwise import TooManyError
 from gradverify.cases.selecting import matches
 from gradverify.cases.sizes import automatic
 from gradverify.cases.sweep import PAIRWISE, PRODUCT, Cases, Sweep, build_cases, factors_of
-from gradverify.model import WORLD, Case, Companion, ExpectedFailure, InputSource, Scalar, TargetPlan
+from gradverify.model import WORLD, Case, Companion, ExpectedFailure, InputSource, Ranks, Scalar, TargetPlan
 from gradverify.spec.fields import DOTTED
 from gradverify.spec.inputs import read_input
 from gradverify.spec.mistakes import read_entry
-from gradverify.spec.ranks import check_ranks, ranks_of, reserved
 from gradverify.spec.relations import (
     RawFunction,
     check_each_input,
     check_forms,
     check_literals,
     check_names,
+    check_ranks,
     check_rows,
     check_sizes,
     check_xfail_input,
@@ -40,7 +40,7 @@ from gradverify.spec.schema import (
     SurrogateReason,
     XfailEntry,
 )
-from gradverify.spec.source import At, Complaint
+from gradverify.spec.source import Complaint, at_key
 from gradverify.spec.tensors import contradictions
 
 
@@ -50,10 +50,10 @@ def check_ignore(ignore: Mapping[str, object], known_codes: Collection[str]) -> 
         path: Path = ("ignore", prefix)
         if not re.fullmatch(r"GV\d{0,3}", prefix, re.ASCII):
             message = f"`{shown(prefix)}` is not a code: GV101, or a prefix such as GV1"
-            yield Complaint(path, message, At.KEY)
+            yield at_key(path, message)
         elif not any(code.startswith(prefix) for code in known_codes):
             message = f"no code begins with `{prefix}`{_nearest_code(prefix, known_codes)}"
-            yield Complaint(path, message, At.KEY)
+            yield at_key(path, message)
 
 
 def check_xfail_codes(
@@ -152,7 +152,7 @@ def key_complaint(key: str, module: str) -> Complaint | None:
         message = f"`{shown(before)}` is neither a path to a `.py` file nor a dotted module name"
     elif not _KEY.fullmatch(name):
         message = f"`{shown(name)}` is not the name of a function: write `Name`, or `Name@variant`"
-    return Complaint(("functions", key), message, At.KEY) if message else None
+    return at_key(("functions", key), message) if message else None
 
 
 def read_function(
@@ -213,10 +213,8 @@ def _with_cases(
             built = build_cases(sweep)
         except TooManyError as error:
             at = "cases" if entry.cases == PRODUCT else "sizes"
-            return None, [Complaint((at,), str(error), At.KEY)]
-    faults = [
-        Complaint(f.path, f.message, At.KEY if f.path == ("where",) else At.VALUE) for f in built.faults
-    ]
+            return None, [at_key((at,), str(error))]
+    faults = [Complaint(f.path, f.message, of_key=f.path == ("where",)) for f in built.faults]
     faults += _contradictions(sweep, built.cases)
     faults += _xfail_faults(entry, function, built.cases, known_codes)
     if faults:
@@ -229,7 +227,7 @@ def _with_cases(
 
 def _sweep(entry: CommonEntry, function: RawFunction) -> Sweep:
     world = {WORLD: entry.world_size} if entry.world_size else {}
-    known = {*entry.sizes, *reserved(function.raw)}
+    known = {*entry.sizes, *function.reserved}
     init = entry.init
     return Sweep(
         inputs=tuple(function.good.values()),
@@ -285,7 +283,9 @@ def _plan(parts: FunctionKey, entry: CommonEntry, built: Cases) -> TargetPlan:
         devices=tuple(entry.devices),
         dtypes=tuple(entry.dtypes),
         internals=entry.internals,
-        ranks=ranks_of(entry),
+        ranks=Ranks(tuple(entry.output_placement) or ("local",), entry.second_order)
+        if entry.world_size
+        else None,
         init=cases[0].init if cases else None,
         infeasible=built.infeasible,
         notes=entry.notes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradverify.cases.inputs import (
@@ -73,13 +73,6 @@ def _tensor(name: str, entry: TensorEntry | list[Any], placement: str) -> Tensor
 
 def _constants(written: Mapping[str, Any]) -> tuple[tuple[int, tuple[Any, ...]], ...]:
     return tuple((int(key), tuple(indices)) for key, indices in written.items())
-
-
-def given_keys(raw: object, path: Path) -> Collection[str]:
-    """Return the keys that a spec gives of a tensor at a path of its entry; a bare list is its shape."""
-    for part in path:
-        raw = raw[part]  # type: ignore[index]
-    return raw.keys() if isinstance(raw, dict) else ("shape",)
 
 
 def written_expressions(item: InputSpec, raw: object) -> list[tuple[Path, Expression]]:

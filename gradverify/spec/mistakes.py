@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from gradverify.cases.messages import Path, described, did_you_mean, dotted, nearest, shown
 from gradverify.spec import schema
 from gradverify.spec.schema import KEYED
-from gradverify.spec.source import MOST_REPORTED, At, Complaint
+from gradverify.spec.source import MOST_REPORTED, Complaint, at_key
 
 _EXPECTED = {
     "string_type": "a string",
@@ -88,9 +88,9 @@ def _complaint(error: ErrorDetails, prefix: Path, level: str, raw: object) -> Co
     path = tuple(error["loc"])
     if error["type"] == "extra_forbidden":
         form = _form(path[:-1], level, raw)
-        return Complaint(prefix + path, _unknown_key(prefix, path, form), At.KEY)
+        return at_key(prefix + path, _unknown_key(prefix, path, form))
     if error["type"] == "missing":
-        return Complaint(prefix + path[:-1], f"`{path[-1]}` is missing", At.KEY)
+        return at_key(prefix + path[:-1], f"`{path[-1]}` is missing")
     return Complaint(prefix + path, _sentence(error, prefix + path, level, path))
 
 

@@ -17,7 +17,7 @@ from gradverify.spec.function import FunctionKey, SpecFunction, key_complaint, r
 from gradverify.spec.mistakes import file_complaints
 from gradverify.spec.schema import Defaults
 from gradverify.spec.signature import check_inputs
-from gradverify.spec.source import MOST_REPORTED, At, Complaint, Document, load
+from gradverify.spec.source import MOST_REPORTED, Complaint, Document, at_key, load
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SpecFile:
 
     def mistake_at(self, path: Path, message: str, *, key: bool) -> Mistake:
         """Put a message at a place of the file: its key, or its value."""
-        return self.document.mistake(Complaint(path, message, At.KEY if key else At.VALUE))
+        return self.document.mistake(Complaint(path, message, key))
 
     def module_paths(self) -> tuple[FilePath, ...]:
         """Return the source files of the modules this spec names, each once; unfindable ones are left out."""
@@ -68,7 +68,7 @@ def read_document(document: Document, path: FilePath, known_codes: Collection[st
         complaints.append(Complaint(("module",), fault))
     entries = data["functions"] if isinstance(data.get("functions"), dict) else {}
     if entries == {} and "functions" in data and not any(one.path == ("functions",) for one in complaints):
-        complaints.append(Complaint(("functions",), "`functions` is empty: name at least one", At.KEY))
+        complaints.append(at_key(("functions",), "`functions` is empty: name at least one"))
     names_of = cache(_names_of)
     functions: dict[str, SpecFunction] = {}
     signatures: dict[str, Signature] = {}
@@ -166,7 +166,7 @@ def _name_complaints(
     if "::" in key:
         fault = _missing_module(parts.module, folder)
         if fault:
-            return [Complaint(path, fault, At.KEY)]
+            return [at_key(path, fault)]
     if names is None or not parts.attribute.isidentifier():
         return []
     if parts.attribute not in names.names:
@@ -175,7 +175,7 @@ def _name_complaints(
         target = isinstance(raw, dict) and "target" in raw
         meant = did_you_mean(parts.attribute, names.definitions) or did_you_mean(parts.attribute, names.names)
         message = f"`{shown(parts.attribute)}` is not defined in {parts.module}{meant}"
-        return [Complaint((*path, "target"), message) if target else Complaint(path, message, At.KEY)]
+        return [Complaint((*path, "target"), message) if target else at_key(path, message)]
     signature = names.signatures.get(parts.attribute)
     return check_inputs(signature, raw, path) if signature else []
 

@@ -1,4 +1,4 @@
-"""What relates the keys of one function to each other: sizes, inputs, names of inputs, cases."""
+"""What relates the keys of one function to each other: sizes, inputs, names of inputs, cases, ranks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from functools import cached_property
 
 from gradverify.cases.inputs import (
     GIVEN,
+    STACKED,
     ConcatSpec,
     InputSpec,
     ListSpec,
     TensorSpec,
+    ValueSpec,
+    expressions,
     levels,
     parts_of,
 )
 from gradverify.cases.messages import Path, described, did_you_mean, shown
 from gradverify.cases.sizes import (
     MAX_SIZE,
+    RANK,
     Expression,
     ExpressionError,
     is_size_name,
@@ -26,11 +30,10 @@ from gradverify.cases.sizes import (
     size_expression,
 )
 from gradverify.cases.sweep import Factor, option_text
-from gradverify.model import Scalar
-from gradverify.spec.fields import MAX_COUNT
-from gradverify.spec.inputs import given_keys, written_expressions
-from gradverify.spec.ranks import reserved
-from gradverify.spec.source import At, Complaint
+from gradverify.model import WORLD, Scalar
+from gradverify.spec.fields import MAX_COUNT, SHARD
+from gradverify.spec.inputs import written_expressions
+from gradverify.spec.source import Complaint, at_key
 from gradverify.spec.tensors import check_tensor
 
 
@@ -54,6 +57,18 @@ class RawFunction:
         return len(self.good) == len(self.inputs)
 
     @property
+    def reserved(self) -> tuple[str, ...]:
+        """Names in size expressions that are not declared."""
+        return (WORLD, RANK) if "world_size" in self.raw else ()
+
+    def keys_of(self, name: str, path: Path = ()) -> Collection[str]:
+        """The keys that the entry of an input has at a path; a bare list is the shape of a tensor."""
+        raw: object = self.inputs[name]
+        for part in path:
+            raw = raw[part]  # type: ignore[index]
+        return raw.keys() if isinstance(raw, dict) else ("shape",)
+
+    @property
     def used_names(self) -> list[str]:
         """The sizes that inputs use, each once, in order of appearance."""
         return list(dict.fromkeys(name for _, one in self.expressions for name in one.names))
@@ -74,9 +89,9 @@ def check_forms(function: RawFunction, broken: Collection[Path]) -> Iterator[Com
     if not {"skip", "arguments", "inputs"} & raw.keys():
         # `{input: …}` is one mistake, and already reported.
         if not any(did_you_mean(str(part[0]), ["inputs", "arguments", "skip"]) for part in broken if part):
-            yield Complaint((), "an entry needs `inputs` (or `arguments`, or `skip` with a reason)", At.KEY)
+            yield at_key((), "an entry needs `inputs` (or `arguments`, or `skip` with a reason)")
     elif not function.inputs and isinstance(raw.get("inputs"), dict) and "skip" not in raw:
-        yield Complaint(("inputs",), "`inputs` is empty: name at least one input", At.KEY)
+        yield at_key(("inputs",), "`inputs` is empty: name at least one input")
 
 
 def check_sizes(function: RawFunction) -> Iterator[Complaint]:
@@ -85,7 +100,7 @@ def check_sizes(function: RawFunction) -> Iterator[Complaint]:
     for name in sizes:
         if not is_size_name(name):
             message = f"`{shown(name)}` cannot be the name of a size: use an identifier"
-            yield Complaint(("sizes", name), message, At.KEY)
+            yield at_key(("sizes", name), message)
     yield from _undeclared(function)
     if not function.is_read or function.hooked or "inputs" not in function.raw:  # hooks get them all
         return
@@ -94,7 +109,7 @@ def check_sizes(function: RawFunction) -> Iterator[Complaint]:
     for name in sizes:
         if name not in used and is_size_name(name):
             meant = did_you_mean(name, undeclared(by_inputs, sizes))
-            yield Complaint(("sizes", name), f"size `{name}` is used by no input{meant}", At.KEY)
+            yield at_key(("sizes", name), f"size `{name}` is used by no input{meant}")
 
 
 def _init_names(function: RawFunction) -> set[str]:
@@ -114,7 +129,7 @@ def _texts(value: object) -> Iterator[str]:
 
 def _undeclared(function: RawFunction) -> Iterator[Complaint]:
     """Yield the names that a `sizes:` block lacks, and those that without one no input uses."""
-    sizes = [*function.sizes, *reserved(function.raw)]
+    sizes = [*function.sizes, *function.reserved]
     known = [*sizes]
     declared = isinstance(function.raw.get("sizes"), dict)
     if declared:
@@ -143,16 +158,16 @@ def check_each_input(function: RawFunction) -> Iterator[Complaint]:
     for name, item in function.good.items():
         path: Path = ("inputs", name)
         if not is_size_name(name):
-            yield Complaint(path, f"`{shown(name)}` is not the name of a parameter", At.KEY)
+            yield at_key(path, f"`{shown(name)}` is not the name of a parameter")
         form, whole = _OF_THE_WHOLE.get(type(item), ("", ()))
         for inner, spec in parts_of(item):
-            given = given_keys(function.inputs[name], inner)
+            given = function.keys_of(name, inner)
             for fault in check_tensor(spec, given):
                 yield fault.under((*path, *inner))
             for key in whole:
                 if key in given:
                     message = f"`{key}` is about the whole: write it beside `{form}`"
-                    yield Complaint((*path, *inner, key), message, At.KEY)
+                    yield at_key((*path, *inner, key), message)
 
 
 _OF_THE_WHOLE: Mapping[type, tuple[str, tuple[str, ...]]] = {
@@ -174,7 +189,7 @@ def check_literals(function: RawFunction) -> Iterator[Complaint]:
             yield Complaint(("inputs", name), message)
         if levels(item) and name in function.sizes:
             message = f"`{name}` is a size and a swept input: case ids would be ambiguous; rename the size"
-            yield Complaint(("sizes", name), message, At.KEY)
+            yield at_key(("sizes", name), message)
 
 
 def check_names(function: RawFunction, broken: Collection[str]) -> Iterator[Complaint]:
@@ -221,7 +236,7 @@ def check_rows(rows: Sequence[Mapping[str, Scalar]], factors: Sequence[Factor]) 
             factor = by_name.get(name)
             if factor is None:
                 known = did_you_mean(name, by_name) or f"; known: {', '.join(by_name) or 'none'}"
-                yield Complaint(path, f"`{shown(name)}` is no declared size and no option{known}", At.KEY)
+                yield at_key(path, f"`{shown(name)}` is no declared size and no option{known}")
             elif fault := _wrong_level(factor, value):
                 yield Complaint(path, fault)
     for factor in factors:
@@ -231,7 +246,7 @@ def check_rows(rows: Sequence[Mapping[str, Scalar]], factors: Sequence[Factor]) 
             text = "given" if missing[0] == GIVEN and factor.is_optional else option_text(missing[0])
             where: Path = ("sizes", factor.name) if factor.is_size else ("inputs", factor.name)
             message = f"no case of `cases` takes {factor.name}={text}: list one, or remove the value"
-            yield Complaint(where, message, At.KEY)
+            yield at_key(where, message)
 
 
 def _wrong_level(factor: Factor, value: Scalar) -> str:
@@ -254,3 +269,64 @@ def unknown_size(name: str, declared: Sequence[str]) -> str:
     """Return the sentence for a name that the `sizes:` block does not declare."""
     known = did_you_mean(name, declared) or (f"; declared: {', '.join(declared)}" if declared else "")
     return f"`{shown(name)}` is not in `sizes`{known}"
+
+
+_BUILT_WHOLE = ("structure", "layout", "make", "constant_at")
+"""Keys of a tensor that are about its last dimensions, or build it whole."""
+
+
+def check_ranks(function: RawFunction) -> Iterator[Complaint]:
+    """Yield what is wrong with the keys about ranks."""
+    if "world_size" in function.raw:
+        yield from _check_across(function)
+        return
+    for key in ("output_placement", "second_order"):
+        if key in function.raw:
+            yield at_key((key,), f"`{key}` says nothing without `world_size`")
+    for name, item in function.good.items():
+        if "process_group" in function.keys_of(name):
+            yield at_key(("inputs", name), "`process_group` needs a `world_size`")
+        for path, _ in parts_of(item):
+            for key in ("placement", "gradient"):
+                if key in function.keys_of(name, path):
+                    where: Path = ("inputs", name, *path, key)
+                    yield at_key(where, f"`{key}` says nothing without `world_size`")
+
+
+def _check_across(function: RawFunction) -> Iterator[Complaint]:
+    for name in function.reserved:
+        if name in function.sizes:
+            message = f"`{name}` is known where there is a `world_size`: call this size otherwise"
+            yield at_key(("sizes", name), message)
+    for key in ("arguments", "init"):
+        if key in function.raw:
+            message = f"`{key}` conflicts with `world_size`: write a function of tensors as the target"
+            yield at_key((key,), message)
+    for name, item in function.good.items():
+        if isinstance(item, ConcatSpec):
+            yield at_key(("inputs", name, "concat"), "`concat` conflicts with `world_size`")
+        for path, message in _wrong_across(item):
+            yield Complaint(("inputs", name, *path), message)
+
+
+def _wrong_across(item: InputSpec) -> Iterator[tuple[Path, str]]:
+    """Yield what cannot be said of an input across ranks, with its path inside the entry."""
+    local = [(*path, "shape") for path, spec in parts_of(item) if spec.placement == "local"]
+    for path, expression in expressions(item):
+        of_rank = isinstance(item, ValueSpec) or any(path[: len(one)] == one for one in local)
+        if RANK in expression.names and not of_rank:
+            yield path, "`rank` is allowed in the shape of a `local` tensor, in `size` and in `tuple`"
+    for path, spec in parts_of(item):
+        yield from (((*path, key), message) for key, message in _wrong_placement(spec))
+
+
+def _wrong_placement(spec: TensorSpec) -> Iterator[tuple[str, str]]:
+    if spec.gradient and spec.placement != "replicate":
+        yield "gradient", "`gradient` is allowed with `placement: replicate` only"
+    for key in ("placement", "gradient"):
+        shard, rank = SHARD.fullmatch(getattr(spec, key)), len(spec.shape)
+        if shard is not None and int(shard[1]) >= rank:
+            yield key, f"a tensor of {rank} dimensions has no dimension {shard[1]} to split"
+    for key in _BUILT_WHOLE if spec.placement in STACKED else ():
+        if getattr(spec, key):
+            yield key, f"`{key}` conflicts with a tensor of each rank: use replicate or shard"

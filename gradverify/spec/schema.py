@@ -28,7 +28,47 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from gradverify.cases.messages import nearest
-from gradverify.spec import fields as f
+from gradverify.spec.fields import (
+    Attribute,
+    Bounds,
+    Choices,
+    Constants,
+    Counts,
+    Day,
+    Distinct,
+    Dtype,
+    Dtypes,
+    Entries,
+    Float64,
+    Gradient,
+    Hook,
+    InitScalar,
+    InitValue,
+    Integer,
+    LiteralValue,
+    Maybe,
+    OutputPlacements,
+    Outputs,
+    Placement,
+    Points,
+    Product,
+    Reason,
+    Reference,
+    Shape,
+    Sizes,
+    Some,
+    Text,
+    Tolerance,
+    Values,
+    Version,
+    Where,
+    Words,
+    WorldSizes,
+    given,
+    one_of,
+    parameter_names,
+    some_tolerance,
+)
 from gradverify.spec.tensors import STRUCTURES
 
 
@@ -62,7 +102,7 @@ def function_form(raw: object) -> str:
 class Forms:
     """A value that has several forms; it is validated as the one that it looks like."""
 
-    def __init__(self, form: Callable[[object], str], **forms: Any) -> None:  # noqa: ANN401 - types
+    def __init__(self, form: Callable[[object], str] = written_form, **forms: Any) -> None:  # noqa: ANN401 - types
         """`forms` are types by the names that `form` gives; any other one is validated as `other`."""
         self.form, self.forms = form, forms
         self.adapter = cache(lambda name: TypeAdapter(forms[name]))
@@ -90,93 +130,93 @@ class Entry(BaseModel):
 class TensorEntry(Entry):
     """`{shape: [b, n], …}`: a tensor that is drawn, made by a hook, or given by `value` with a `dtype`."""
 
-    shape: f.Maybe[f.Shape] = None
+    shape: Maybe[Shape] = None
     """Dimensions: integers, size names, expressions such as 2*n."""
-    dtype: f.Dtype = "float64"
+    dtype: Dtype = "float64"
     """The dtype, as torch calls it."""
-    domain: Annotated[
-        str, f.one_of("domain", "domains", "real", "positive", "negative", "nonzero", "unit")
-    ] = "real"
+    domain: Annotated[str, one_of("domain", "domains", "real", "positive", "negative", "nonzero", "unit")] = (
+        "real"
+    )
     """The valid values."""
-    range: f.Maybe[f.Bounds] = None
+    range: Maybe[Bounds] = None
     """[low, high]; closed for floats, half-open for integers."""
-    special: f.Points = []
+    special: Points = []
     """Valid values worth planting; of integers also marks outside of `range`."""
-    avoid: f.Points = []
+    avoid: Points = []
     """Kinks that drawn values keep away from; integers not to draw."""
-    structure: Annotated[str, f.one_of("structure", "structures", *STRUCTURES)] = ""
+    structure: Annotated[str, one_of("structure", "structures", *STRUCTURES)] = ""
     """The manifold it lies on, or the form it has."""
-    layout: Annotated[str, f.one_of("layout", "layouts", "sparse_coo", "sparse_csr")] = ""
+    layout: Annotated[str, one_of("layout", "layouts", "sparse_coo", "sparse_csr")] = ""
     """A sparse layout; strided without it."""
     ties: bool = False
     """Equal values are valid, and planted."""
     distinct: bool = False
     """No two values may be equal, or nearly so."""
-    constant_at: f.Constants = {}
+    constant_at: Constants = {}
     """{dimension: [indices]} of slices never perturbed; their gradient must be zero."""
     mutated: bool = False
     """A buffer that forward writes into."""
-    make: f.Hook = ""
+    make: Hook = ""
     """module:attribute, f(generator, device, dtype, shape) -> tensor."""
     optional: bool = False
     """Given in some cases, None in others."""
-    requires_grad: f.Maybe[bool] = None
+    requires_grad: Maybe[bool] = None
     """Whether it is differentiated; floats are by default."""
-    value: f.Maybe[f.Values] = None
+    value: Maybe[Values] = None
     """Nested lists of literals; with a dtype."""
-    placement: f.Placement = ""
+    placement: Placement = ""
     """Across ranks: local (its default), replicate, shard(d), partial."""
-    gradient: f.Gradient = ""
+    gradient: Gradient = ""
     """Of a replicated input, what each rank returns: partial, partial(avg), shard(d)."""
 
 
 class ValueEntry(Entry):
     """`{value: x}`: a literal, where the bare scalar would mean something else."""
 
-    value: f.LiteralValue
+    value: LiteralValue
     """The literal."""
 
 
 class ChoicesEntry(Entry):
     """`{choices: [mean, sum]}`: a literal that is swept over the cases."""
 
-    choices: f.Choices
+    choices: Choices
     """Literals; the first makes the base case."""
 
 
 class TupleEntry(Entry):
     """`{tuple: [2, n]}`: a tuple of numbers and size expressions."""
 
-    entries: f.Entries = Field(alias="tuple")
+    entries: Entries = Field(alias="tuple")
     """Numbers, size expressions, lists of them."""
 
 
 class SizeEntry(Entry):
     """`{size: n + 1}`: a size, passed as an integer."""
 
-    size: f.Integer
+    size: Integer
     """A size expression."""
 
 
 class GroupEntry(Entry):
     """`{process_group: world}`: the group of the ranks."""
 
-    group: Annotated[str, f.one_of("process_group", "groups", "world")] = Field(alias="process_group")
+    group: Annotated[str, one_of("process_group", "groups", "world")] = Field(alias="process_group")
     """world: the group of all ranks."""
 
 
 class ObjectEntry(Entry):
     """`{object: torch.nn.Linear, init: [2, 2]}`: a live object, called with `init` first if there is one."""
 
-    path: f.Reference = Field(alias="object")
+    path: Reference = Field(alias="object")
     """Dotted path or module:attribute."""
-    init: f.Maybe[list[f.InitScalar]] = None
+    init: Maybe[list[InitScalar]] = None
     """Arguments to call it with; names of sizes are sizes."""
-    parameters: Annotated[str, BeforeValidator(f.given)] = ""
+    parameters: Annotated[str, BeforeValidator(given)] = ""
     """The `*args` parameter that gets the parameters of this module."""
 
 
-ITEM = Forms(written_form, list=f.Shape, other=TensorEntry)
+ITEM = Forms(list=Shape, other=TensorEntry)
 ItemEntry = Annotated[Any, ITEM]
 
 
@@ -185,11 +225,11 @@ class OfEntry(Entry):
 
     of: ItemEntry
     """Each of the tensors."""
-    count: f.Counts
+    count: Counts
     """How many; a list is swept."""
 
 
-ListItems = Annotated[Any, Forms(written_form, other=f.Some[ItemEntry], mapping=OfEntry)]
+ListItems = Annotated[Any, Forms(other=Some[ItemEntry], mapping=OfEntry)]
 
 
 class ListEntry(Entry):
@@ -204,22 +244,22 @@ class ListEntry(Entry):
 class ConcatEntry(Entry):
     """`{concat: [[b, 3], {shape: [b, 4], structure: unit-norm}]}`: parts along the last dimension."""
 
-    parts: f.Some[ItemEntry] = Field(alias="concat")
+    parts: Some[ItemEntry] = Field(alias="concat")
     """The parts."""
     optional: bool = False
     """Given in some cases, None in others."""
-    requires_grad: f.Maybe[bool] = None
+    requires_grad: Maybe[bool] = None
     """Whether the whole is differentiated."""
 
 
 class AnnotationEntry(Entry):
     """What is said of a tensor that a hook builds."""
 
-    requires_grad: f.Maybe[bool] = None
+    requires_grad: Maybe[bool] = None
     """Whether it is differentiated."""
-    avoid: f.Points = []
+    avoid: Points = []
     """Kinks of the function."""
-    constant_at: f.Constants = {}
+    constant_at: Constants = {}
     """Slices never perturbed."""
 
 
@@ -235,11 +275,11 @@ KEYED = {
 """What the entry of an input is by the key that decides it; without one it is a tensor, or a literal."""
 INPUT = Forms(
     input_form,
-    shape=f.Shape,
+    shape=Shape,
     tensor=TensorEntry,
     value=ValueEntry,
     **KEYED,
-    literal=f.LiteralValue,
+    literal=LiteralValue,
 )
 InputEntry = Annotated[Any, INPUT]
 
@@ -247,72 +287,70 @@ InputEntry = Annotated[Any, INPUT]
 class CallEntry(Entry):
     """`{call: f, arguments: [x, w]}`: a reference that takes its arguments in another order."""
 
-    call: f.Reference
+    call: Reference
     """Dotted path or module:attribute."""
-    arguments: f.Some[f.Text] = []
+    arguments: Some[Text] = []
     """Names of inputs, in order."""
 
 
 class SurrogateCall(Entry):
     """`{call: f, inputs: [x]}`: a surrogate gradient for some of the inputs."""
 
-    call: f.Reference
+    call: Reference
     """Dotted path or module:attribute."""
-    inputs: f.Distinct[f.Text] = []
+    inputs: Distinct[Text] = []
     """Inputs whose gradient it replaces."""
 
 
 class SurrogateReason(Entry):
     """`{reason: …}`: deliberately not the derivative, and no composite to compare with."""
 
-    reason: f.Reason
+    reason: Reason
     """Why; the report repeats it."""
 
 
 class XfailEntry(Entry):
     """A failure that is expected: each of its codes must occur at least once."""
 
-    codes: f.Distinct[f.Text]
+    codes: Distinct[Text]
     """Full codes, such as GV201."""
-    reason: f.Reason
+    reason: Reason
     """Why; the report repeats it."""
-    until: f.Day = ""
+    until: Day = ""
     """The first day on which it no longer holds: 2027-01-31."""
-    input: f.Words = ""
+    input: Words = ""
     """Limits it to findings on one input."""
-    cases: f.Distinct[f.Text] = []
+    cases: Distinct[Text] = []
     """Limits it to cases: ids, or parts of ids."""
 
 
 class ToleranceEntry(Entry):
     """Tolerances of one function; the command line wins over them."""
 
-    rtol: f.Maybe[f.Tolerance] = None
+    rtol: Maybe[Tolerance] = None
     """Relative."""
-    atol: f.Maybe[f.Tolerance] = None
+    atol: Maybe[Tolerance] = None
     """Absolute."""
 
 
-ReferenceEntry = Annotated[Any, Forms(written_form, other=f.Reference, mapping=CallEntry)]
-SURROGATE = Forms(surrogate_form, path=f.Reference, surrogate=SurrogateCall, reason=SurrogateReason)
+ReferenceEntry = Annotated[Any, Forms(other=Reference, mapping=CallEntry)]
+SURROGATE = Forms(surrogate_form, path=Reference, surrogate=SurrogateCall, reason=SurrogateReason)
 CasesEntry = Annotated[
     Any,
     Forms(
-        written_form,
-        other=f.Product,
-        list=f.Some[dict[str, f.LiteralValue]],
+        other=Product,
+        list=Some[dict[str, LiteralValue]],
     ),
 ]
 XfailEntries = Annotated[
     Any,
-    Forms(written_form, other=XfailEntry, list=f.Some[XfailEntry]),
+    Forms(other=XfailEntry, list=Some[XfailEntry]),
 ]
 InitEntry = Annotated[
     Any,
     Forms(
-        written_form,
-        other=Annotated[dict[str, f.InitValue], AfterValidator(f.parameter_names)],
-        list=list[f.InitValue],
+        other=Annotated[dict[str, InitValue], AfterValidator(parameter_names)],
+        list=list[InitValue],
     ),
 ]
 
@@ -320,47 +358,47 @@ InitEntry = Annotated[
 class CommonEntry(Entry):
     """The keys of a function, its inputs left aside."""
 
-    sizes: dict[str, f.Sizes] = {}
+    sizes: dict[str, Sizes] = {}
     """Symbolic dimensions; lists are swept, pairwise."""
-    where: f.Where = []
+    where: Where = []
     """Conditions on sizes, such as h >= k; other cases are dropped."""
-    cases: f.Maybe[CasesEntry] = None
+    cases: Maybe[CasesEntry] = None
     """`product` instead of the pairwise cover, or a list of {size: value, option: value}."""
     reference: ReferenceEntry = ""
     """A composite that computes the same: dotted path, module:attribute, or a call."""
-    surrogate: f.Maybe[Annotated[Any, SURROGATE]] = None
+    surrogate: Maybe[Annotated[Any, SURROGATE]] = None
     """What the gradient is compared with where it is deliberately not the derivative."""
-    tolerance: Annotated[ToleranceEntry, BeforeValidator(f.some_tolerance)] = Field(
+    tolerance: Annotated[ToleranceEntry, BeforeValidator(some_tolerance)] = Field(
         default_factory=ToleranceEntry
     )
     """rtol and atol."""
-    outputs: f.Outputs = []
+    outputs: Outputs = []
     """Positions of outputs to differentiate."""
-    default_dtype: Annotated[str, f.one_of("default_dtype", "dtypes", "float64", "float32")] = ""
+    default_dtype: Annotated[str, one_of("default_dtype", "dtypes", "float64", "float32")] = ""
     """torch's default dtype while it runs."""
-    devices: f.Distinct[Annotated[str, f.one_of("devices", "devices", "cpu", "cuda")]] = []
+    devices: Distinct[Annotated[str, one_of("devices", "devices", "cpu", "cuda")]] = []
     """Devices it is limited to."""
-    dtypes: f.Dtypes = []
+    dtypes: Dtypes = []
     """Native dtypes it is judged in beside float64; float32 where nothing is listed."""
-    internals: Annotated[str, f.one_of("internals", "dtypes", "float32")] = ""
+    internals: Annotated[str, one_of("internals", "dtypes", "float32")] = ""
     """float32: nothing inside is rounded to a shorter dtype."""
-    target: f.Attribute = ""
+    target: Attribute = ""
     """An attribute of the module, or package.module:attribute."""
-    world_size: f.WorldSizes = []
+    world_size: WorldSizes = []
     """Numbers of ranks that it runs on; the first is the base."""
-    output_placement: f.OutputPlacements = []
+    output_placement: OutputPlacements = []
     """How each output is placed on the ranks; one word for all."""
     second_order: bool = False
     """Across ranks: judge the second derivative, too."""
-    init: f.Maybe[InitEntry] = None
+    init: Maybe[InitEntry] = None
     """Arguments that an nn.Module is built with; names of sizes are sizes."""
-    skip: f.Reason = ""
+    skip: Reason = ""
     """Why it is not verified."""
-    ignore: dict[str, f.Reason] = {}
+    ignore: dict[str, Reason] = {}
     """{code or prefix: reason}: checks that are not run."""
-    xfail: f.Maybe[XfailEntries] = None
+    xfail: Maybe[XfailEntries] = None
     """Failures that are expected; strict."""
-    notes: f.Words = ""
+    notes: Words = ""
     """For readers; nothing is done with it."""
 
 
@@ -374,7 +412,7 @@ class FunctionEntry(CommonEntry):
 class HookedEntry(CommonEntry):
     """One key of `functions:` whose arguments a hook builds."""
 
-    arguments: f.Hook
+    arguments: Hook
     """module:attribute, f(generator, device, dtype, **sizes) -> args or (args, kwargs)."""
     inputs: dict[str, AnnotationEntry] = {}
     """What is to be known of the tensors that the hook builds."""
@@ -385,13 +423,13 @@ class Defaults(Entry):
 
     seed: int = 0
     """What the points of every case are drawn from."""
-    dtype: f.Float64 = "float64"
+    dtype: Float64 = "float64"
     """The dtype of the verification."""
-    dtypes: f.Dtypes = []
+    dtypes: Dtypes = []
     """Native dtypes beside float64."""
-    rtol: f.Tolerance = 1e-7
+    rtol: Tolerance = 1e-7
     """Relative tolerance."""
-    atol: f.Tolerance = 0.0
+    atol: Tolerance = 0.0
     """Absolute tolerance."""
 
 
@@ -401,7 +439,7 @@ FUNCTION = Forms(function_form, function=FunctionEntry, hooked=HookedEntry)
 class FileEntry(Entry):
     """A spec of gradverify: how hand-written backwards are to be called, and what is known of them."""
 
-    gradverify: f.Version = 1
+    gradverify: Version = 1
     """The version of the format."""
     module: str = ""
     """A path relative to this file, or a dotted name."""

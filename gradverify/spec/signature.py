@@ -8,7 +8,7 @@ from dataclasses import replace
 from gradverify.cases.messages import Path, did_you_mean, nearest, shown
 from gradverify.model import Parameter
 from gradverify.source import Signature, is_not_a_tensor
-from gradverify.spec.source import At, Complaint
+from gradverify.spec.source import Complaint, at_key
 
 
 def check_inputs(signature: Signature, entry: object, path: Path) -> list[Complaint]:
@@ -20,7 +20,7 @@ def check_inputs(signature: Signature, entry: object, path: Path) -> list[Compla
     if "arguments" in entry:  # only annotated: the hook builds the others all the same
         names = [parameter.name for parameter in signature.parameters]
         wrong = [name for name in inputs if name not in names]
-        return [Complaint((*path, name), _unknown(name, signature, names), At.KEY) for name in wrong]
+        return [at_key((*path, name), _unknown(name, signature, names)) for name in wrong]
     return _check(_as_given(signature, inputs), inputs, path)
 
 
@@ -34,13 +34,13 @@ def _check(signature: Signature, inputs: Mapping[str, object], path: Path) -> li
         if parameter is None:
             free = [other for other in by_name if other not in inputs] or list(by_name)
             meant.add(nearest(name, free))
-            complaints.append(Complaint(here, _unknown(name, signature, free), At.KEY))
+            complaints.append(at_key(here, _unknown(name, signature, free)))
         elif parameter.variadic and not (isinstance(raw, dict) and "list" in raw):
             message = f"`{name}` is the `*{name}` of {signature}: give it a list of tensors, `{{list: […]}}`"
-            complaints.append(Complaint(here, message, At.KEY))
+            complaints.append(at_key(here, message))
         elif parameter.variadic and isinstance(raw, dict) and raw.get("optional") is True:
             message = f"`{name}` is the `*{name}` of {signature}, and never None"
-            complaints.append(Complaint((*here, "optional"), message, At.KEY))
+            complaints.append(at_key((*here, "optional"), message))
         elif isinstance(raw, dict) and not _takes_parameters(by_name, raw):
             message = f"`{raw['parameters']}` is no `*args` parameter of {signature}"
             complaints.append(Complaint((*here, "parameters"), message))
@@ -51,7 +51,7 @@ def _check(signature: Signature, inputs: Mapping[str, object], path: Path) -> li
         # A misspelt name is one mistake: do not also call the parameter it meant missing.
         if required and parameter.name not in inputs and parameter.name not in meant:
             message = f"`{parameter.name}` of {signature} has no default and needs an input"
-            complaints.append(Complaint(path, message, At.KEY))
+            complaints.append(at_key(path, message))
     return complaints
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from pathlib import Path as FilePath
 
 import yaml
@@ -56,24 +55,23 @@ def as_written(data: object, path: Path) -> Path:
     return found
 
 
-class At(Enum):
-    """Which end of an entry a complaint points to."""
-
-    KEY = "key"
-    VALUE = "value"
-
-
 @dataclass(frozen=True)
 class Complaint:
     """What is wrong with one place of the data, before it is known where that is in the file."""
 
     path: Path
     message: str
-    at: At = At.VALUE
+    of_key: bool = False
+    """It points to the key of an entry, not to its value."""
 
     def under(self, prefix: Path) -> Complaint:
         """Return the same complaint, its path seen from further up."""
-        return Complaint(prefix + self.path, self.message, self.at)
+        return replace(self, path=prefix + self.path)
+
+
+def at_key(path: Path, message: str) -> Complaint:
+    """Return what is wrong with a key, or with an entry as a whole."""
+    return Complaint(path, message, of_key=True)
 
 
 @dataclass(frozen=True)
@@ -113,10 +111,10 @@ class Document:
 
     def line_of(self, path: Path) -> int:
         """Return the line of the key at `path`."""
-        return self._span(Complaint(path, "", At.KEY)).line
+        return self._span(at_key(path, "")).line
 
     def _span(self, complaint: Complaint) -> Span:
-        places = (self.keys, self.values) if complaint.at is At.KEY else (self.values, self.keys)
+        places = (self.keys, self.values) if complaint.of_key else (self.values, self.keys)
         whole = as_written(self.data, complaint.path)
         paths = (whole[:length] for length in range(len(whole), -1, -1))
         found = (place[path] for path in paths for place in places if path in place)

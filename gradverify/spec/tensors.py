@@ -25,7 +25,7 @@ from gradverify.cases.inputs import (
 from gradverify.cases.messages import Path, described, number, shown
 from gradverify.cases.sizes import at_sizes
 from gradverify.model import ConcatInput, Input, Nested, Scalar, TensorInput, tensors_of
-from gradverify.spec.source import At, Complaint
+from gradverify.spec.source import Complaint, at_key
 
 Given = Collection[str]
 """The keys of a tensor that its entry has: a default that is written out is another thing."""
@@ -85,7 +85,7 @@ def check_structure(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
         yield Complaint(("dtype" if reported else "structure",), f"structure `{name}` needs {kind}{found}")
     for key in _ABOUT_VALUES:
         if _is_said(spec, given, key) and key not in structure.beside:
-            yield Complaint((key,), f"`{key}` conflicts with `structure: {name}`", At.KEY)
+            yield at_key((key,), f"`{key}` conflicts with `structure: {name}`")
     short = rank < (2 if structure.form is MATRIX else 1)
     if short or (structure.form is VECTOR and rank != 1):
         yield Complaint(("structure",), f"structure `{name}` needs {structure.form}, not a shape of {rank}")
@@ -142,7 +142,7 @@ def _of_tensor(spec: TensorSpec, bound: TensorInput, at: str) -> Iterator[Compla
     own = bound.shape[1:] if bound.placement in STACKED else bound.shape
     if spec.value is not None and shape_of(spec.value) != own:
         message = f"`value` has shape {list(shape_of(spec.value))}, not {list(bound.shape)}{at}"
-        yield Complaint(("value",), message, At.KEY)
+        yield at_key(("value",), message)
     yield from _structure_contradictions(bound, at)
     if bound.range is None:
         return
@@ -170,7 +170,7 @@ _MADE = ("value", "domain", "range", "special", "ties", "distinct", "layout")
 def check_tensor(spec: TensorSpec, given: Given) -> list[Complaint]:
     """Return what is wrong with a tensor at any sizes, by paths inside its entry."""
     if not {"shape", "value"} & {*given}:
-        return [Complaint((), f"`{shown(spec.name)}` needs a `shape`", At.KEY)]
+        return [at_key((), f"`{shown(spec.name)}` needs a `shape`")]
     found = [*_check_dtype(spec, given), *_check_points(spec), *_check_value(spec, given)]
     found += [*_check_company(spec, given), *_check_constant_at(spec)]
     if spec.structure:
@@ -188,7 +188,7 @@ def _check_dtype(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
         message = f"`{shown(spec.name)}` is an integer tensor: give it `range: {bounds}`"
         yield Complaint(("dtype",), message)
     if _lacks_dtype(spec, given):
-        yield Complaint(("value",), "a list `value` needs a `dtype`: float64, int64, bool, …", At.KEY)
+        yield at_key(("value",), "a list `value` needs a `dtype`: float64, int64, bool, …")
     floating = spec.dtype in FLOATING + COMPLEX
     if spec.requires_grad and not floating:
         yield Complaint(("requires_grad",), f"a tensor of dtype {spec.dtype} cannot require grad")
@@ -201,7 +201,7 @@ def _check_dtype(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
             continue
         whole = spec.dtype == "bool" or (key == "constant_at" and not floating)
         if whole or (key == "domain" and spec.dtype in INTEGERS):
-            yield Complaint((key,), f"`{key}` does not apply to dtype {spec.dtype}", At.KEY)
+            yield at_key((key,), f"`{key}` does not apply to dtype {spec.dtype}")
         elif key == "domain" and spec.domain in DOMAIN_ENDS and spec.dtype in COMPLEX:
             yield Complaint((key,), f"a complex number cannot be {spec.domain}")
 
@@ -213,17 +213,17 @@ def _lacks_dtype(spec: TensorSpec, given: Given) -> bool:
 def _check_company(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
     """Yield keys that contradict each other."""
     if spec.ties and spec.distinct:
-        yield Complaint(("ties",), "`ties` conflicts with `distinct`: values are equal or not", At.KEY)
+        yield at_key(("ties",), "`ties` conflicts with `distinct`: values are equal or not")
     if spec.make or spec.value is not None:
         source = "make" if spec.make else "value"
         for key in _MADE if spec.make else ("special", "ties", "distinct"):
             if _is_said(spec, given, key):
-                yield Complaint((key,), f"`{key}` conflicts with `{source}`: nothing is drawn", At.KEY)
+                yield at_key((key,), f"`{key}` conflicts with `{source}`: nothing is drawn")
     if spec.mutated and spec.requires_grad:
         message = "a `mutated` buffer is not differentiated: leave `requires_grad` out"
-        yield Complaint(("requires_grad",), message, At.KEY)
+        yield at_key(("requires_grad",), message)
     if spec.mutated and spec.layout:
-        yield Complaint(("layout",), "`layout` conflicts with `mutated`", At.KEY)
+        yield at_key(("layout",), "`layout` conflicts with `mutated`")
     rank = len(spec.shape)
     if spec.layout and rank < (2 if spec.layout == "sparse_csr" else 1):
         yield Complaint(("layout",), f"layout `{spec.layout}` needs more dimensions than {rank}")
@@ -234,18 +234,18 @@ def _check_constant_at(spec: TensorSpec) -> Iterator[Complaint]:
         return
     if spec.requires_grad is False or spec.mutated:
         message = f"`constant_at` says nothing about `{shown(spec.name)}`, which is not differentiated"
-        yield Complaint(("constant_at",), message, At.KEY)
+        yield at_key(("constant_at",), message)
         return
     if spec.layout:
-        yield Complaint(("constant_at",), "`constant_at` conflicts with `layout`", At.KEY)
+        yield at_key(("constant_at",), "`constant_at` conflicts with `layout`")
     dimensions, seen = len(spec.shape), set[int]()
     for key, _ in spec.constant_at:
         at, path = key if key >= 0 else key + dimensions, ("constant_at", str(key))
         if not 0 <= at < dimensions:
             message = f"`{shown(spec.name)}` has {dimensions} dimensions, and no dimension {key}"
-            yield Complaint(path, message, At.KEY)
+            yield at_key(path, message)
         elif at in seen:
-            yield Complaint(path, f"dimension {at} is named twice", At.KEY)
+            yield at_key(path, f"dimension {at} is named twice")
         seen.add(at)
 
 
