@@ -32,7 +32,9 @@ def check_against_targets(
         target = by_name.get(function.name)
         if target is not None:
             complaints += _input_complaints(spec, function, target)
-            complaints += _init_complaints(function, target)
+            if function.plan.init is not None and target.kind is not TargetKind.MODULE:
+                message = f"`init` builds an nn.Module, and `{target.attribute}` is none"
+                complaints.append(at_key(("functions", function.key, "init"), message))
         else:
             complaints.append(_missing(spec, function, targets))
     return spec.document.mistakes(complaints)
@@ -56,13 +58,6 @@ def _takes_anything(function: SpecFunction, target: Target) -> bool:
     names = {parameter.name for parameter in target.parameters}
     hides = all(parameter.variadic for parameter in target.parameters)
     return target.kind is TargetKind.CALLABLE and hides and not names & set(function.inputs)
-
-
-def _init_complaints(function: SpecFunction, target: Target) -> list[Complaint]:
-    if function.plan.init is None or target.kind is TargetKind.MODULE:
-        return []
-    message = f"`init` builds an nn.Module, and `{target.attribute}` is none"
-    return [at_key(("functions", function.key, "init"), message)]
 
 
 def _missing(spec: SpecFile, function: SpecFunction, targets: Sequence[Target]) -> Complaint:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import yaml
 
 from gradverify.cases.inputs import GROUP, ChoicesSpec, InputSpec, ListSpec, TensorSpec, ValueSpec
-from gradverify.cases.messages import number
+from gradverify.cases.messages import dotted, number
 from gradverify.cases.sizes import Expression, size
 from gradverify.cases.sweep import FunctionSpec
 from gradverify.errors import SpecError
@@ -35,7 +35,7 @@ def function_of(name: str, spec: FunctionSpec, known_codes: Collection[str]) -> 
     raw = entry_data(spec)
     function, faults = read_function(name, raw, split_key(name, raw, "module.py"), known_codes)
     if function is None:
-        raise SpecError([Mistake(f"{'.'.join(map(str, f.path))}: {f.message}") for f in faults])
+        raise SpecError([Mistake(f"{dotted(f.path)}: {f.message}") for f in faults])
     return function
 
 

@@ -21,13 +21,8 @@ from gradverify.spec.inputs import read_input
 from gradverify.spec.mistakes import read_entry
 from gradverify.spec.relations import (
     RawFunction,
-    check_each_input,
-    check_forms,
-    check_literals,
-    check_names,
-    check_ranks,
+    check_function,
     check_rows,
-    check_sizes,
     check_xfail_input,
     undeclared,
 )
@@ -44,22 +39,21 @@ from gradverify.spec.source import Complaint, at_key
 from gradverify.spec.tensors import contradictions
 
 
-def check_ignore(ignore: Mapping[str, object], known_codes: Collection[str]) -> Iterator[Complaint]:
+def check_ignore(function: RawFunction) -> Iterator[Complaint]:
     """Yield what is wrong with the prefixes of `ignore`."""
-    for prefix in ignore:
+    for prefix in _mapping(function.raw, "ignore"):
         path: Path = ("ignore", prefix)
         if not re.fullmatch(r"GV\d{0,3}", prefix, re.ASCII):
             message = f"`{shown(prefix)}` is not a code: GV101, or a prefix such as GV1"
             yield at_key(path, message)
-        elif not any(code.startswith(prefix) for code in known_codes):
-            message = f"no code begins with `{prefix}`{_nearest_code(prefix, known_codes)}"
+        elif not any(code.startswith(prefix) for code in function.known_codes):
+            message = f"no code begins with `{prefix}`{_nearest_code(prefix, function.known_codes)}"
             yield at_key(path, message)
 
 
-def check_xfail_codes(
-    entry: XfailEntry, known_codes: Collection[str], ignored: Collection[str]
-) -> Iterator[Complaint]:
+def check_xfail_codes(entry: XfailEntry, function: RawFunction) -> Iterator[Complaint]:
     """Yield what is wrong with the codes of one expected failure, by paths inside it."""
+    known_codes, ignored = function.known_codes, _mapping(function.raw, "ignore")
     for index, code in enumerate(entry.codes):
         path: Path = ("codes", index)
         prefix = next((prefix for prefix in ignored if code.startswith(prefix)), None)
@@ -133,8 +127,7 @@ class FunctionKey:
 
 def split_key(key: str, raw: object, module: str) -> FunctionKey:
     """Take a key apart: `Linear@nobias`, or `path.py::Linear` where the file names no module."""
-    before, colons, after = key.rpartition("::")
-    name = after if colons else key
+    before, _, name = key.rpartition("::")
     target = raw.get("target") if isinstance(raw, dict) else None
     attribute = target if isinstance(target, str) and target else name.partition("@")[0]
     return FunctionKey(before or module, name, attribute)
@@ -164,15 +157,18 @@ def read_function(
     if not isinstance(raw, dict):
         return None, complaints
     broken = [complaint.path[2:] for complaint in complaints]
-    function = _raw_function(raw, entry, broken)
-    complaints += [fault.under(path) for fault in _check(function, broken, known_codes)]
+    function = _raw_function(raw, entry, broken, known_codes)
+    faults = [*check_ignore(function), *check_function(function, broken)]
+    complaints += [fault.under(path) for fault in faults]
     if complaints or entry is None:
         return None, complaints
-    made, faults = _with_cases(key, parts, entry, function, known_codes)
+    made, faults = _with_cases(key, parts, entry, function)
     return made, [fault.under(path) for fault in faults]
 
 
-def _raw_function(raw: Mapping[str, object], entry: CommonEntry | None, broken: list[Path]) -> RawFunction:
+def _raw_function(
+    raw: Mapping[str, object], entry: CommonEntry | None, broken: list[Path], known_codes: Collection[str]
+) -> RawFunction:
     """The entry with its inputs as far as they could be read; where another key is wrong, by themselves."""
     sizes, inputs = (_mapping(raw, name) for name in ("sizes", "inputs"))
     bad, across = {part[:2] for part in broken}, "world_size" in raw
@@ -182,7 +178,7 @@ def _raw_function(raw: Mapping[str, object], entry: CommonEntry | None, broken: 
         good = {name for name in inputs if not {("inputs",), ("inputs", name)} & bad}
         found = {name: validated(value) for name, value in inputs.items() if name in good}
     read = {name: read_input(name, value, across=across) for name, value in found.items()}
-    return RawFunction(raw, sizes, inputs, read)
+    return RawFunction(raw, sizes, inputs, read, known_codes)
 
 
 def _mapping(raw: Mapping[str, object], name: str) -> Mapping[str, object]:
@@ -190,18 +186,8 @@ def _mapping(raw: Mapping[str, object], name: str) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _check(function: RawFunction, broken: list[Path], known_codes: Collection[str]) -> Iterator[Complaint]:
-    yield from check_ignore(_mapping(function.raw, "ignore"), known_codes)
-    yield from check_forms(function, broken)
-    yield from check_sizes(function)
-    yield from check_each_input(function)
-    yield from check_literals(function)
-    yield from check_names(function, {str(part[0]) for part in broken if part})
-    yield from check_ranks(function)
-
-
 def _with_cases(
-    key: str, parts: FunctionKey, entry: CommonEntry, function: RawFunction, known_codes: Collection[str]
+    key: str, parts: FunctionKey, entry: CommonEntry, function: RawFunction
 ) -> tuple[SpecFunction | None, list[Complaint]]:
     sweep, built = Sweep(), Cases()
     if function.good or function.hooked:
@@ -216,7 +202,7 @@ def _with_cases(
             return None, [at_key((at,), str(error))]
     faults = [Complaint(f.path, f.message, of_key=f.path == ("where",)) for f in built.faults]
     faults += _contradictions(sweep, built.cases)
-    faults += _xfail_faults(entry, function, built.cases, known_codes)
+    faults += _xfail_faults(entry, function, built.cases)
     if faults:
         return None, faults
     plan, tolerance = _plan(parts, entry, built), entry.tolerance
@@ -310,11 +296,9 @@ def _xfails(entry: CommonEntry) -> list[tuple[Path, XfailEntry]]:
     return [(("xfail", index), one) for index, one in enumerate(entry.xfail or [])]
 
 
-def _xfail_faults(
-    entry: CommonEntry, function: RawFunction, cases: tuple[Case, ...], known_codes: Collection[str]
-) -> Iterator[Complaint]:
+def _xfail_faults(entry: CommonEntry, function: RawFunction, cases: tuple[Case, ...]) -> Iterator[Complaint]:
     for path, one in _xfails(entry):
-        for fault in check_xfail_codes(one, known_codes, entry.ignore):
+        for fault in check_xfail_codes(one, function):
             yield fault.under(path)
         wrong_input = check_xfail_input(function, one.input)
         if wrong_input:

@@ -34,12 +34,8 @@ SECOND_ORDER = "second derivatives at sizes and combinations beside those of its
 OPEN_SIZES = "other sizes, which the spec leaves open"
 
 
-def left_out(plan: TargetPlan, asked: Asked) -> tuple[str, ...]:
-    """Phrases, the most telling first, of a plan with the cases of an effort."""
-    return tuple(_phrases(plan, asked))
-
-
-def _phrases(plan: TargetPlan, asked: Asked) -> Iterator[str]:
+def left_out(plan: TargetPlan, asked: Asked) -> Iterator[str]:
+    """Yield phrases, the most telling first, of a plan with the cases of an effort."""
     sweep, effort, inferred = asked.sweep, asked.effort, asked.inferred
     quick, thorough = effort is Effort.QUICK, effort is Effort.THOROUGH
     if not inferred:

@@ -75,7 +75,7 @@ def _with_cases(
     inferred = plan.source is InputSource.INFERRED
     asked = Asked(sweep, plan.name, seed, tuple(order), effort, inferred=inferred)
     plan = with_cases(plan, asked)
-    return dataclasses.replace(plan, left_out=left_out(plan, asked))
+    return dataclasses.replace(plan, left_out=tuple(left_out(plan, asked)))
 
 
 def _expected_failures(spec: SpecFile, key: str, function: SpecFunction) -> tuple[ExpectedFailure, ...]:

@@ -45,6 +45,7 @@ class RawFunction:
     sizes: Mapping[str, object]
     inputs: Mapping[str, object]
     good: Mapping[str, InputSpec]
+    known_codes: Collection[str]
 
     @property
     def hooked(self) -> bool:
@@ -81,6 +82,16 @@ class RawFunction:
             for name, item in self.good.items()
             for path, one in written_expressions(item, self.inputs[name])
         ]
+
+
+def check_function(function: RawFunction, broken: Collection[Path]) -> Iterator[Complaint]:
+    """Yield what is wrong with an entry beside what is `broken` by itself."""
+    yield from check_forms(function, broken)
+    yield from check_sizes(function)
+    yield from check_each_input(function)
+    yield from check_literals(function)
+    yield from check_names(function, {str(part[0]) for part in broken if part})
+    yield from check_ranks(function)
 
 
 def check_forms(function: RawFunction, broken: Collection[Path]) -> Iterator[Complaint]:
