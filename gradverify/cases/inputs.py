@@ -109,17 +109,7 @@ class ConcatSpec:
     requires_grad: bool | None = None
 
 
-@dataclass(frozen=True)
-class AnnotationSpec:
-    """What is said of a tensor that a hook builds."""
-
-    name: str
-    requires_grad: bool | None = None
-    avoid: tuple[float, ...] = ()
-    constant_at: tuple[tuple[int, tuple[Size, ...]], ...] = ()
-
-
-InputSpec = TensorSpec | ValueSpec | ChoicesSpec | ListSpec | ConcatSpec | ObjectInput | AnnotationSpec
+InputSpec = TensorSpec | ValueSpec | ChoicesSpec | ListSpec | ConcatSpec | ObjectInput | Annotation[Size]
 """Of an `ObjectInput`, names of sizes in its `init` are sizes."""
 
 
@@ -160,7 +150,7 @@ def expressions(item: InputSpec) -> Iterator[tuple[Path, Expression]]:
     """Yield the size expressions of an input with their paths inside its entry."""
     if isinstance(item, ValueSpec):
         yield from _nested(item.value, ("tuple",) if isinstance(item.value, tuple) else ("size",))
-    constants = item.constant_at if isinstance(item, AnnotationSpec) else ()
+    constants = item.constant_at if isinstance(item, Annotation) else ()
     yield from _nested({str(k): v for k, v in constants}, ("constant_at",))
     for path, one in parts_of(item):
         held = {str(k): v for k, v in one.constant_at}
@@ -181,7 +171,9 @@ def size_names(item: InputSpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for _, one in expressions(item) for name in one.names))
 
 
-def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar, *, across: bool) -> Input | Annotation:
+def bind(
+    item: InputSpec, sizes: Mapping[str, int], level: Scalar, *, across: bool
+) -> Input | Annotation[int]:
     """Return an input at given sizes and its level of the sweep; `across` several ranks.
 
     Raises `Infeasible`, its path inside the entry of the input, where no valid values exist there.
@@ -194,7 +186,7 @@ def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar, *, across: bo
         count = level if isinstance(level, int) else item.counts[0]
         parts = tuple((path, replace(one, name=f"{item.name}[{k}]")) for k in range(count))
     bound = tuple(_on_ranks(path, one, sizes) for path, one in parts)
-    made: Input | Annotation
+    made: Input | Annotation[int]
     match item:
         case TensorSpec():
             made = bound[0]
@@ -207,7 +199,7 @@ def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar, *, across: bo
         case ObjectInput(init=init):
             given = None if init is None else tuple(init_value(value, sizes, ("init",)) for value in init)
             made = replace(item, init=given)
-        case AnnotationSpec(constant_at=written):  # indices may be negative: no shape is known
+        case Annotation(constant_at=written):  # indices may be negative: no shape is known
             constants = tuple((k, evaluated(v, sizes, ("constant_at", str(k)))) for k, v in written)
             made = Annotation(item.name, item.requires_grad, item.avoid, constants)
         case _:

@@ -13,11 +13,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from gradverify.cases.inputs import (
     GIVEN,
     INTEGERS,
-    AnnotationSpec,
     InputSpec,
     ListSpec,
     bind,
@@ -42,7 +42,7 @@ from gradverify.model import (
 )
 
 Sizes = Mapping[str, int]
-Values = tuple[Scalar, ...]
+Values = tuple[Any, ...]
 """One value for each factor."""
 
 PRODUCT, PAIRWISE, PAIRWISE_FIRST = "product", "pairwise", "pairwise first"
@@ -174,16 +174,16 @@ def case_at(sweep: Sweep, sizes: Sizes, options: Mapping[str, Scalar]) -> Case |
     What is not named has its first level: an optional input is given.
     """
     factors = factors_of(sweep)
-    values = [(f, (sizes if f.is_size else options).get(f.name, f.levels[0])) for f in factors]
-    declared = [(f.name, value) for f, value in values if f.is_size and isinstance(value, int)]
+    declared = [(f.name, sizes.get(f.name, f.levels[0])) for f in factors if f.is_size]
+    swept = [(f, options.get(f.name, f.levels[0])) for f in factors if not f.is_size]
     free = [(name, sizes.get(name, n)) for name, n in sweep.automatic]
     at = dict((*declared, *free))
-    chosen = [(f.name, v) for f, v in values if not f.is_size and not (f.is_optional and v == GIVEN)]
+    chosen = [(f.name, v) for f, v in swept if not (f.is_optional and v == GIVEN)]
     told = case_id(declared, chosen)
     if tuple(free) != sweep.automatic:
         told = f"{OTHER_SIZES}: {','.join(f'{name}={n}' for name, n in at.items())}"
     try:
-        made = [*_bound(sweep, at, {f.name: value for f, value in values if not f.is_size})]
+        made = [*_bound(sweep, at, {f.name: value for f, value in swept})]
         init = sweep.init and tuple((name, init_value(v, at, ("init", _key(name)))) for name, v in sweep.init)
     except Infeasible as error:
         return error
@@ -227,7 +227,7 @@ def _key(name: str) -> str | int:
     return int(name) if name.isdecimal() else name
 
 
-def _bound(sweep: Sweep, sizes: Sizes, given: Mapping[str, Scalar]) -> Iterator[Input | Annotation]:
+def _bound(sweep: Sweep, sizes: Sizes, given: Mapping[str, Scalar]) -> Iterator[Input | Annotation[int]]:
     for item in sweep.inputs:
         try:
             yield bind(item, sizes, given.get(item.name), across=sweep.across)
@@ -279,7 +279,7 @@ def build_cases(sweep: Sweep) -> Cases:
 def named(factors: Sequence[Factor], row: Values) -> tuple[dict[str, int], dict[str, Scalar]]:
     """Sizes and options of one combination."""
     pairs = list(zip(factors, row, strict=True))
-    sizes = {f.name: value for f, value in pairs if f.is_size and isinstance(value, int)}
+    sizes = {f.name: value for f, value in pairs if f.is_size}
     return sizes, {f.name: value for f, value in pairs if not f.is_size}
 
 
@@ -291,7 +291,7 @@ def _listed(sweep: Sweep, rows: Sequence[Sequence[tuple[str, Scalar]]]) -> Cases
     for index, row in enumerate(rows):
         path: Path = ("cases", index)
         sizes = {name: n for name, n in row if name in sized and isinstance(n, int)}
-        case = case_at(sweep, sizes, {name: value for name, value in row if name not in sized})
+        case = case_at(sweep, sizes, dict(row))
         if isinstance(case, Infeasible):
             said = case.message if case.path == ("where",) else f"no such case: {case.message}"
             faults.append(Infeasible(path, said))
@@ -381,7 +381,7 @@ def _constraints(sweep: Sweep, factors: Sequence[Factor]) -> Iterator[Constraint
         yield constraint(condition.names, (), condition.holds)
     for item in sweep.inputs:
         names = {*size_names(item), *[WORLD] * sweep.across} & dict(sweep.sizes).keys()
-        if names and not isinstance(item, AnnotationSpec):
+        if names and not isinstance(item, Annotation):
             yield constraint(names, [item.name] * is_optional(item), partial(_binds, sweep, item))
 
 

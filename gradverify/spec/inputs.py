@@ -7,7 +7,6 @@ from typing import Any
 
 from gradverify.cases.inputs import (
     GROUP,
-    AnnotationSpec,
     ChoicesSpec,
     ConcatSpec,
     InputSpec,
@@ -19,7 +18,7 @@ from gradverify.cases.inputs import (
 )
 from gradverify.cases.messages import Path
 from gradverify.cases.sizes import Expression
-from gradverify.model import ObjectInput
+from gradverify.model import Annotation, ObjectInput
 from gradverify.spec import schema
 from gradverify.spec.schema import OfEntry, TensorEntry
 from gradverify.spec.source import as_written
@@ -37,7 +36,7 @@ def read_input(name: str, entry: object, *, across: bool) -> InputSpec:
         case schema.ChoicesEntry(choices=choices):
             made = ChoicesSpec(name, tuple(choices))
         case schema.AnnotationEntry(avoid=avoid, constant_at=constants, requires_grad=wanted):
-            made = AnnotationSpec(name, wanted, tuple(map(float, avoid)), _constants(constants))
+            made = Annotation(name, wanted, tuple(map(float, avoid)), _constants(constants))
         case schema.GroupEntry():
             made = ObjectInput(name, GROUP)
         case schema.ObjectEntry(path=path, init=init, parameters=parameters):

@@ -9,7 +9,6 @@ from gradverify.cases.further import Asked, combined
 from gradverify.cases.inputs import (
     COMPLEX,
     FLOATING,
-    AnnotationSpec,
     ConcatSpec,
     InputSpec,
     ListSpec,
@@ -17,7 +16,7 @@ from gradverify.cases.inputs import (
 )
 from gradverify.cases.messages import listed
 from gradverify.cases.sweep import PAIRWISE, Sweep, broken, every_row, factors_of
-from gradverify.model import Case, Effort, TargetPlan
+from gradverify.model import Annotation, Case, Effort, TargetPlan
 
 MOST_ORDERS = 2
 """Pairs of sizes that are named."""
@@ -76,7 +75,7 @@ def _is_never_differentiated(item: InputSpec) -> bool:
             return wanted is False and not mutated and dtype in FLOATING + COMPLEX
         case ListSpec(items=items):
             return all(map(_is_never_differentiated, items))
-        case ConcatSpec(requires_grad=wanted) | AnnotationSpec(requires_grad=wanted):
+        case ConcatSpec(requires_grad=wanted) | Annotation(requires_grad=wanted):
             return wanted is False
         case _:
             return False
