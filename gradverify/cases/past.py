@@ -57,6 +57,8 @@ class _From:
     cases: Sequence[Case]
     """Those that are planned, of its options."""
     base: Case
+    options: str = ""
+    """What the ids of its cases begin with: `mode=sum,` where it is not the first case."""
 
     def at(self, sizes: Mapping[str, int]) -> Case | None:
         """The case at other sizes; None where it has no valid inputs."""
@@ -91,10 +93,10 @@ def past_constants(
     found = {one.case.id: one for one in at_first}
     for base in others:
         alike = [case for case in cases if case.options == base.options]
-        for one in _past_of(_From(sweep, alike, base), constants)[0]:
+        options = (f"{name}={value}," for name, value in base.options if (name, value) not in first.options)
+        for one in _past_of(_From(sweep, alike, base, "".join(options)), constants)[0]:
             if one.constant != ALIGNED:
-                told = _with_options(one, base, first)
-                found.setdefault(told.case.id, told)
+                found.setdefault(one.case.id, one)
     return tuple(found.values()), tuple(untried)
 
 
@@ -107,18 +109,6 @@ def _given(sweep: Sweep) -> tuple[SizeConstant, ...]:
             if type(value) is int and LEAST_REPORTED <= value <= LARGEST_CONSTANT:
                 found.setdefault(value, SizeConstant(value, item.name, is_argument=True))
     return tuple(found.values())
-
-
-def _with_options(one: Beyond, base: Case, first: Case) -> Beyond:
-    """The same, called by the options that differ from those of the first case, too."""
-    others = (option for option in base.options if option not in first.options)
-    options = ",".join(f"{name}={value}" for name, value in others)
-
-    def named(case: Case) -> Case:
-        return replace(case, id=f"{options},{case.id}")
-
-    in_order = None if one.in_order is None else tuple(map(named, one.in_order))
-    return replace(one, case=named(one.case), in_order=in_order)
 
 
 def _past_of(start: _From, constants: Sequence[SizeConstant]) -> tuple[list[Beyond], dict[str, None]]:
@@ -160,7 +150,7 @@ def _at_each(
         tried += [dict(case.sizes) for _, case in small]
         found += [
             Beyond(
-                _named(case, ",".join(f"{name}={value}" for name in names), value, constant),
+                _named(start, case, ",".join(f"{name}={value}" for name in names), value, constant),
                 str(constant),
                 names[0],
                 any(map(start.is_declared, names)),
@@ -195,14 +185,14 @@ def _in_order(
         case = start.at(asked) if _keeps(asked, larger) else None
         if case is not None and _largest(case) <= LARGEST_INPUT:
             said = ",".join(f"{n}={s}" for n, s in asked.items() if s != sizes[n])
-            found.append(_named(case, said, value, constant))
+            found.append(_named(start, case, said, value, constant))
     return tuple(found)
 
 
-def _named(case: Case, sizes: str, value: int, constant: SizeConstant) -> Case:
+def _named(start: _From, case: Case, sizes: str, value: int, constant: SizeConstant) -> Case:
     """`n=64, at BLOCK = 64`, also for a multiple of it; `n=65, just past BLOCK = 64`."""
     where = "just past" if _is_past(value, constant.value) else "at"
-    return replace(case, id=f"{sizes}, {where} {constant}")
+    return replace(case, id=f"{start.options}{sizes}, {where} {constant}")
 
 
 def _larger(cases: Sequence[Case]) -> frozenset[tuple[str, str]]:
@@ -228,8 +218,9 @@ def _values_at(constant: SizeConstant) -> tuple[int, ...]:
     What is cut into a few parts is mostly broadcast, or meant for none, where one is left over.
     """
     value = constant.value
-    multiples = (value,) if constant is MULTIPLES_OF_16 else (value, 2 * value)
-    return (*multiples, value + 1) if _is_reported(constant) and len(multiples) > 1 else multiples
+    if constant is MULTIPLES_OF_16:
+        return (value,)
+    return (value, 2 * value, value + 1) if _is_reported(constant) else (value, 2 * value)
 
 
 def _at(start: _From, names: Sequence[str], value: int) -> Iterator[tuple[Sequence[str], Case]]:
@@ -267,7 +258,7 @@ def _past(start: _From, found: Sequence[Beyond], constant: SizeConstant) -> Iter
         if case is None:
             continue
         if _largest(case) <= LARGEST_INPUT:
-            past = replace(case, id=f"{name}={value}, past {constant}")
+            past = replace(case, id=f"{start.options}{name}={value}, past {constant}")
             yield Beyond(past, str(constant), name, declared, _is_reported(constant), number=constant.value)
         else:
             yield f" ({name}={value}): {TOO_LARGE}"

@@ -164,18 +164,17 @@ def _compose(text: str, lines: tuple[str, ...], shown_path: str) -> yaml.Node | 
     except yaml.reader.ReaderError as error:
         before = _BREAK.split(text[: error.position])
         span = Span(len(before), len(before[-1]) + 1, 1)
-        message = f"not valid YAML: the character U+{ord(text[error.position]):04X} is not allowed"
-        raise SpecError([_mistake(shown_path, lines, span, message)]) from None
+        message = f"the character U+{ord(text[error.position]):04X} is not allowed"
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         span = Span(mark.line + 1, mark.column + 1, 1) if mark else Span(1, 1, 1)
         problem = str(error.problem or error.context).removeprefix("but ")
-        hint = f" ({_HINTS[problem]})" if problem in _HINTS else ""
-        raise SpecError([_mistake(shown_path, lines, span, f"not valid YAML: {problem}{hint}")]) from None
+        message = f"{problem} ({_HINTS[problem]})" if problem in _HINTS else problem
     except (ValueError, OverflowError):
         # PyYAML converts escapes and version numbers without a guard: "\UFFFFFFFF", %YAML 1.<5000 digits>.
         place = (loader.line + 1, loader.column + 1) if loader is not None else (1, 1)
         raise _failed(shown_path, "not valid YAML: an escape or a number is out of range", place) from None
+    raise SpecError([_mistake(shown_path, lines, span, f"not valid YAML: {message}")])
 
 
 class _Walk:
