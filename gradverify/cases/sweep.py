@@ -323,30 +323,29 @@ def _keeps(sweep: Sweep, factors: Sequence[Factor], row: Values) -> bool:
 
 def _pairwise(sweep: Sweep, factors: Sequence[Factor]) -> tuple[list[Values], int]:
     """Return the rows, the base first, and how many combinations it took that nobody can have."""
-
-    def values(row: Row) -> Values:
-        return tuple(factor.levels[level] for factor, level in zip(factors, row, strict=True))
-
     constraints = list(_constraints(sweep, factors))
     plain: Row = (0,) * len(factors)
     base: Row | None = plain
-    if not _keeps(sweep, factors, values(plain)):
+    if not _keeps(sweep, factors, _values(factors, plain)):
         # Where `where` forbids the first of every list, the first combination it allows is the base.
         base = first_row([range(len(factor.levels)) for factor in factors], constraints)
     if base is None:
         return [], 0
     further, infeasible = _further(factors, constraints, base)
-    rows = [values(base), *(r for row in further if _keeps(sweep, factors, r := values(row)))]
+    others = (_values(factors, row) for row in further)
+    rows = [_values(factors, base), *(row for row in others if _keeps(sweep, factors, row))]
     infeasible = max(infeasible + len(further) + 1 - len(rows), int(base != plain))
     if sweep.rows == PAIRWISE_FIRST and every_row(factors) <= MAX_ROWS:
         rows += [row for row in _product(sweep, factors)[0] if row not in rows]
     return rows, infeasible
 
 
+def _values(factors: Sequence[Factor], row: Row) -> Values:
+    return tuple(factor.levels[level] for factor, level in zip(factors, row, strict=True))
+
+
 def _further(factors: Sequence[Factor], constraints: list[Constraint], base: Row) -> tuple[list[Row], int]:
     """Return the rows after the base, zero sizes last, and how many the cover had to drop."""
-    if not factors:
-        return [], 0
     full = [
         [index for index, value in enumerate(factor.levels) if not (factor.is_size and value == 0)]
         for factor in factors
@@ -371,8 +370,7 @@ def _constraints(sweep: Sweep, factors: Sequence[Factor]) -> Iterator[Constraint
         of_these = [factors[k] for k in used]
 
         def holds(row: Row) -> bool:
-            levels = (factor.levels[level] for factor, level in zip(of_these, row, strict=True))
-            sizes, options = named(of_these, tuple(levels))
+            sizes, options = named(of_these, _values(of_these, row))
             return None in options.values() or allows({**dict(sweep.automatic), **sizes})
 
         return Constraint(tuple(used), holds)

@@ -178,13 +178,11 @@ class DraftedEntry:
     """Otherwise it is commented out, to be confirmed."""
 
 
-def render_spec(module: str, entries: Sequence[DraftedEntry]) -> str:
-    """Return a new spec file; without an active entry it is one only once some entry is confirmed."""
-    return render_spec_of_modules({module: entries})
+def render_spec(entries: Mapping[str, Sequence[DraftedEntry]]) -> str:
+    """Return a new spec file with entries by the paths of their modules.
 
-
-def render_spec_of_modules(entries: Mapping[str, Sequence[DraftedEntry]]) -> str:
-    """Return a new spec file with the entries of several modules, by the modules' paths."""
+    Without an active entry it is one only once some entry is confirmed.
+    """
     only = next(iter(entries)) if len(entries) == 1 else ""
     lines = [MODELINE, "gradverify: 1", *[f"module: {flow(only)}"] * bool(only), "functions:"]
     for module, of_module in entries.items():

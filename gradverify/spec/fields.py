@@ -75,15 +75,20 @@ def given(value: object) -> object:
     return value
 
 
+def is_finite(value: float) -> bool:
+    """Whether a number is finite as a float64."""
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
+
+
 def finite(value: Any) -> int | float:  # noqa: ANN401 - of whatever kind
     """Refuse what is not a finite number."""
     if not is_integer(value) and not isinstance(value, float):
         raise FieldError(f"must be a number, not {described(value)}")
-    try:
-        if math.isfinite(float(value)):
-            return value  # type: ignore[no-any-return]
-    except OverflowError:
-        pass
+    if is_finite(value):
+        return value  # type: ignore[no-any-return]
     raise FieldError(f"must be a finite number, not {number(value)}")
 
 

@@ -24,7 +24,6 @@ from gradverify.spec.relations import (
     check_function,
     check_rows,
     check_xfail_input,
-    undeclared,
 )
 from gradverify.spec.schema import (
     INPUT,
@@ -218,7 +217,7 @@ def _sweep(entry: CommonEntry, function: RawFunction) -> Sweep:
     return Sweep(
         inputs=tuple(function.good.values()),
         sizes=tuple((name, tuple(values)) for name, values in {**world, **entry.sizes}.items()),
-        automatic=automatic(undeclared(function.used_names, known)),
+        automatic=automatic(name for name in function.used_names if name not in known),
         hook=entry.arguments if isinstance(entry, HookedEntry) else "",
         where=tuple(entry.where),
         rows=_rows(entry),

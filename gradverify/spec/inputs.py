@@ -76,12 +76,13 @@ def _constants(written: Mapping[str, Any]) -> tuple[tuple[int, tuple[Any, ...]],
 
 def written_expressions(item: InputSpec, raw: object) -> list[tuple[Path, Expression]]:
     """Return the size expressions of an input in the order in which its entry has them."""
-    order = {path: number for number, path in enumerate(_paths(raw, ()))}
+    order = {path: number for number, (path, _) in enumerate(nested(raw))}
     return sorted(expressions(item), key=lambda found: order.get(as_written(raw, found[0]), 0))
 
 
-def _paths(raw: object, path: Path) -> Iterator[Path]:
-    yield path
+def nested(raw: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """Yield some data and all that it holds, with their paths, in the order of the file."""
+    yield path, raw
     if isinstance(raw, dict | list):
         for key, inner in raw.items() if isinstance(raw, dict) else enumerate(raw):
-            yield from _paths(inner, (*path, key))
+            yield from nested(inner, (*path, key))

@@ -36,17 +36,16 @@ def plan_function(  # noqa: PLR0913 - what the run decides
     known = spec.signatures.get(key)
     order = parameters or (known.parameters if known else ())
     seed = defaults.seed if seed is None else seed
-    usual = [defaults.rtol, defaults.atol]
-    if configured is not None:
-        reported = [name in defaults.model_fields_set for name in ("rtol", "atol")]
-        usual = [own if said else other for own, other, said in zip(usual, configured, reported, strict=True)]
+    usual = {"rtol": defaults.rtol, "atol": defaults.atol}
+    given = zip(usual, configured or (), strict=False)
+    usual |= {name: value for name, value in given if name not in defaults.model_fields_set}
     plan = dataclasses.replace(
         function.plan,
         spec_file=spec.shown_path,
         spec_line=spec.document.line_of(("functions", key)),
         dtypes=function.plan.dtypes or tuple(defaults.dtypes),
-        rtol=next(value for value in (rtol, function.rtol, usual[0]) if value is not None),
-        atol=next(value for value in (atol, function.atol, usual[1]) if value is not None),
+        rtol=next(value for value in (rtol, function.rtol, usual["rtol"]) if value is not None),
+        atol=next(value for value in (atol, function.atol, usual["atol"]) if value is not None),
         expected_failures=_expected_failures(spec, key, function),
     )
     return _with_cases(plan, function.sweep, seed, order, effort)

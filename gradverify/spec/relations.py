@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,7 +32,7 @@ from gradverify.cases.sizes import (
 from gradverify.cases.sweep import Factor, option_text
 from gradverify.model import WORLD, Scalar
 from gradverify.spec.fields import MAX_COUNT, SHARD
-from gradverify.spec.inputs import written_expressions
+from gradverify.spec.inputs import nested, written_expressions
 from gradverify.spec.source import Complaint, at_key
 from gradverify.spec.tensors import check_tensor
 
@@ -119,40 +119,30 @@ def check_sizes(function: RawFunction) -> Iterator[Complaint]:
     used = {*by_inputs, *_init_names(function)}
     for name in sizes:
         if name not in used and is_size_name(name):
-            meant = did_you_mean(name, undeclared(by_inputs, sizes))
+            meant = did_you_mean(name, {*by_inputs} - sizes.keys())
             yield at_key(("sizes", name), f"size `{name}` is used by no input{meant}")
 
 
 def _init_names(function: RawFunction) -> set[str]:
     """Return which of the sizes an `init:` uses: the function's own, and those of its objects."""
     objects = [entry.get("init") for entry in function.inputs.values() if isinstance(entry, dict)]
-    found = (size_expression(text, function.sizes) for text in _texts([function.raw.get("init"), objects]))
+    held = nested([function.raw.get("init"), objects])
+    found = (size_expression(value, function.sizes) for _, value in held)
     return {name for one in found if one is not None for name in one.names}
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _texts(inner)
 
 
 def _undeclared(function: RawFunction) -> Iterator[Complaint]:
     """Yield the names that a `sizes:` block lacks, and those that without one no input uses."""
-    sizes = [*function.sizes, *function.reserved]
-    known = [*sizes]
     declared = isinstance(function.raw.get("sizes"), dict)
-    if declared:
-        for path, expression in function.expressions:
-            for name in undeclared(expression.names, sizes):
-                yield Complaint(path, unknown_size(name, known))
-    else:
-        known += function.used_names
-    for path, name in _where_names(function.raw) if declared or function.is_read else ():
+    known = [*function.sizes, *function.reserved, *([] if declared else function.used_names)]
+    named = [(path, name) for path, one in function.expressions for name in one.names]
+    if declared or function.is_read:
+        named += _where_names(function.raw)
+    for path, name in named:
         if name not in known:
-            none = f"`{shown(name)}` is no size that an input uses"
-            yield Complaint(path, unknown_size(name, known) if declared else none)
+            meant = did_you_mean(name, known) or (f"; declared: {', '.join(known)}" if known else "")
+            lacking = f"is not in `sizes`{meant}" if declared else "is no size that an input uses"
+            yield Complaint(path, f"`{shown(name)}` {lacking}")
 
 
 def _where_names(raw: Mapping[str, object]) -> Iterator[tuple[Path, str]]:
@@ -269,17 +259,6 @@ def _wrong_level(factor: Factor, value: Scalar) -> str:
         return ""
     known = ", ".join("null" if level is None else option_text(level) for level in factor.levels)
     return f"`{factor.name}` is swept over {known}, not {described(value).replace('empty', 'null')}"
-
-
-def undeclared(names: Iterable[str], declared: Collection[str]) -> list[str]:
-    """Return the names that are not declared, each once, in order of appearance."""
-    return [name for name in dict.fromkeys(names) if name not in declared]
-
-
-def unknown_size(name: str, declared: Sequence[str]) -> str:
-    """Return the sentence for a name that the `sizes:` block does not declare."""
-    known = did_you_mean(name, declared) or (f"; declared: {', '.join(declared)}" if declared else "")
-    return f"`{shown(name)}` is not in `sizes`{known}"
 
 
 _BUILT_WHOLE = ("structure", "layout", "make", "constant_at")

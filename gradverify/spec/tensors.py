@@ -25,6 +25,7 @@ from gradverify.cases.inputs import (
 from gradverify.cases.messages import Path, described, number, shown
 from gradverify.cases.sizes import at_sizes
 from gradverify.model import ConcatInput, Input, Nested, Scalar, TensorInput, tensors_of
+from gradverify.spec.fields import is_finite
 from gradverify.spec.source import Complaint, at_key
 
 Given = Collection[str]
@@ -79,8 +80,7 @@ def check_structure(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
     structure = STRUCTURES[name]
     if spec.dtype not in structure.dtypes:
         reported = "dtype" in given
-        fix = "" if reported or structure.dtypes != _INTEGER else ": add `dtype: int64`"
-        found = f", not {spec.dtype}" if reported else fix
+        found = f", not {spec.dtype}" if reported else ": add `dtype: int64`" * (structure.dtypes == _INTEGER)
         kind = _KINDS.get(structure.dtypes, "a real dtype")
         yield Complaint(("dtype" if reported else "structure",), f"structure `{name}` needs {kind}{found}")
     for key in _ABOUT_VALUES:
@@ -293,20 +293,13 @@ def _integer_problem(dtype: str, item: float) -> str:
 
 
 def _floating_problem(spec: TensorSpec, item: float) -> str:
-    if isinstance(item, int) and not _is_finite(item):
+    if isinstance(item, int) and not is_finite(item):
         return f"{number(item)} does not fit {spec.dtype}"
-    if spec.requires_grad is not False and not _is_finite(item):
+    if spec.requires_grad is not False and not is_finite(item):
         return f"{number(item)} cannot be differentiated: values must be finite, or `requires_grad: false`"
     if outside_domain(spec, item):
         return f"{number(item)} is outside the domain `{spec.domain}`"
     return ""
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return abs(float(value)) < float("inf")
-    except OverflowError:
-        return False
 
 
 def items(value: Nested, path: Path) -> Iterator[tuple[Path, Scalar]]:
