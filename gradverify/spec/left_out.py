@@ -37,8 +37,9 @@ def left_out(plan: TargetPlan, asked: Asked) -> Iterator[str]:
     """Yield phrases, the most telling first, of a plan with the cases of an effort."""
     sweep, effort, inferred = asked.sweep, asked.effort, asked.inferred
     quick, thorough = effort is Effort.QUICK, effort is Effort.THOROUGH
-    if not inferred:
-        yield from _gradients(sweep)
+    undemanded = [item.name for item in sweep.inputs if not inferred and _is_never_differentiated(item)]
+    if undemanded:  # backward may return one all the same
+        yield f"the gradient{'s' * (len(undemanded) > 1)} of {listed(undemanded)} (requires_grad: false)"
     known = len(plan.declared or plan.cases)
     missing = known - len(plan.cases)
     if missing > 0:
@@ -59,13 +60,6 @@ def left_out(plan: TargetPlan, asked: Asked) -> Iterator[str]:
         yield "further draws of values"
     yield COMPILED
     yield THREE_TOGETHER
-
-
-def _gradients(sweep: Sweep) -> Iterator[str]:
-    """Gradients that a spec says are not asked for: backward may return one all the same."""
-    names = [item.name for item in sweep.inputs if _is_never_differentiated(item)]
-    if names:
-        yield f"the gradient{'s' * (len(names) > 1)} of {listed(names)} (requires_grad: false)"
 
 
 def _is_never_differentiated(item: InputSpec) -> bool:

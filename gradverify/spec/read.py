@@ -9,7 +9,6 @@ from pathlib import Path as FilePath
 
 from gradverify.cases.messages import Path, did_you_mean, shown
 from gradverify.errors import SpecError
-from gradverify.model import Mistake
 from gradverify.module_files import dotted_name, find_module
 from gradverify.source import ModuleNames, Signature, read_names
 from gradverify.spec.fields import DOTTED
@@ -32,10 +31,6 @@ class SpecFile:
     """By key, in the order of the file."""
     signatures: Mapping[str, Signature] = field(repr=False)
     """By key: parameters as the module's source shows them, where it alone decides."""
-
-    def mistake_at(self, path: Path, message: str, *, key: bool) -> Mistake:
-        """Put a message at a place of the file: its key, or its value."""
-        return self.document.mistake(Complaint(path, message, key))
 
     def module_paths(self) -> tuple[FilePath, ...]:
         """Return the source files of the modules this spec names, each once; unfindable ones are left out."""

@@ -229,13 +229,10 @@ class OfEntry(Entry):
     """How many; a list is swept."""
 
 
-ListItems = Annotated[Any, Forms(other=Some[ItemEntry], mapping=OfEntry)]
-
-
 class ListEntry(Entry):
     """`{list: [[b, n], [b, m]]}`: a list of tensors; splatted under a `*args` parameter."""
 
-    items: ListItems = Field(alias="list")
+    items: Annotated[Any, Forms(other=Some[ItemEntry], mapping=OfEntry)] = Field(alias="list")
     """Tensors, or {of: tensor, count: 2}."""
     optional: bool = False
     """Given in some cases, None in others."""
@@ -281,7 +278,6 @@ INPUT = Forms(
     **KEYED,
     literal=LiteralValue,
 )
-InputEntry = Annotated[Any, INPUT]
 
 
 class CallEntry(Entry):
@@ -333,26 +329,8 @@ class ToleranceEntry(Entry):
     """Absolute."""
 
 
-ReferenceEntry = Annotated[Any, Forms(other=Reference, mapping=CallEntry)]
+INIT = Forms(other=Annotated[dict[str, InitValue], AfterValidator(parameter_names)], list=list[InitValue])
 SURROGATE = Forms(surrogate_form, path=Reference, surrogate=SurrogateCall, reason=SurrogateReason)
-CasesEntry = Annotated[
-    Any,
-    Forms(
-        other=Product,
-        list=Some[dict[str, LiteralValue]],
-    ),
-]
-XfailEntries = Annotated[
-    Any,
-    Forms(other=XfailEntry, list=Some[XfailEntry]),
-]
-InitEntry = Annotated[
-    Any,
-    Forms(
-        other=Annotated[dict[str, InitValue], AfterValidator(parameter_names)],
-        list=list[InitValue],
-    ),
-]
 
 
 class CommonEntry(Entry):
@@ -362,9 +340,9 @@ class CommonEntry(Entry):
     """Symbolic dimensions; lists are swept, pairwise."""
     where: Where = []
     """Conditions on sizes, such as h >= k; other cases are dropped."""
-    cases: Maybe[CasesEntry] = None
+    cases: Maybe[Annotated[Any, Forms(other=Product, list=Some[dict[str, LiteralValue]])]] = None
     """`product` instead of the pairwise cover, or a list of {size: value, option: value}."""
-    reference: ReferenceEntry = ""
+    reference: Annotated[Any, Forms(other=Reference, mapping=CallEntry)] = ""
     """A composite that computes the same: dotted path, module:attribute, or a call."""
     surrogate: Maybe[Annotated[Any, SURROGATE]] = None
     """What the gradient is compared with where it is deliberately not the derivative."""
@@ -390,13 +368,13 @@ class CommonEntry(Entry):
     """How each output is placed on the ranks; one word for all."""
     second_order: bool = False
     """Across ranks: judge the second derivative, too."""
-    init: Maybe[InitEntry] = None
+    init: Maybe[Annotated[Any, INIT]] = None
     """Arguments that an nn.Module is built with; names of sizes are sizes."""
     skip: Reason = ""
     """Why it is not verified."""
     ignore: dict[str, Reason] = {}
     """{code or prefix: reason}: checks that are not run."""
-    xfail: Maybe[XfailEntries] = None
+    xfail: Maybe[Annotated[Any, Forms(other=XfailEntry, list=Some[XfailEntry])]] = None
     """Failures that are expected; strict."""
     notes: Words = ""
     """For readers; nothing is done with it."""
@@ -405,7 +383,7 @@ class CommonEntry(Entry):
 class FunctionEntry(CommonEntry):
     """One key of `functions:`."""
 
-    inputs: dict[str, InputEntry] = {}
+    inputs: dict[str, Annotated[Any, INPUT]] = {}
     """By the names of forward's parameters."""
 
 

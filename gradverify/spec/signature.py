@@ -45,7 +45,11 @@ def _check(signature: Signature, inputs: Mapping[str, object], path: Path) -> li
             message = f"`{raw['parameters']}` is no `*args` parameter of {signature}"
             complaints.append(Complaint((*here, "parameters"), message))
         elif isinstance(raw, list) and is_not_a_tensor(parameter.annotation):
-            complaints.append(Complaint(here, _bare_list(parameter)))
+            message = (
+                f"`{parameter.name}` is annotated `{shown(parameter.annotation)}`, and a bare list is the "
+                "shape of a tensor: write `{tuple: […]}`, or `{list: […]}` for several tensors"
+            )
+            complaints.append(Complaint(here, message))
     for parameter in signature.parameters:
         required = not (parameter.has_default or parameter.variadic)
         # A misspelt name is one mistake: do not also call the parameter it meant missing.
@@ -69,10 +73,3 @@ def _takes_parameters(by_name: Mapping[str, Parameter], raw: Mapping[str, object
 
 def _unknown(name: str, signature: Signature, free: list[str]) -> str:
     return f"`{shown(name)}` is not a parameter of {signature}{did_you_mean(name, free)}"
-
-
-def _bare_list(parameter: Parameter) -> str:
-    return (
-        f"`{parameter.name}` is annotated `{shown(parameter.annotation)}`, and a bare list is the shape "
-        "of a tensor: write `{tuple: […]}`, or `{list: […]}` for several tensors"
-    )
