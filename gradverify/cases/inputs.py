@@ -146,24 +146,27 @@ def levels(item: InputSpec) -> tuple[Scalar, ...]:
     return (*(counts or (GIVEN,)), None) if is_optional(item) else counts
 
 
+def leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield the scalars and expressions of nested data with their paths."""
+    if isinstance(value, dict | list | tuple):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(inner, (*path, key))
+    else:
+        yield path, value
+
+
 def expressions(item: InputSpec) -> Iterator[tuple[Path, Expression]]:
     """Yield the size expressions of an input with their paths inside its entry."""
+    held: list[tuple[Path, object]] = []
     if isinstance(item, ValueSpec):
-        yield from _nested(item.value, ("tuple",) if isinstance(item.value, tuple) else ("size",))
-    constants = item.constant_at if isinstance(item, Annotation) else ()
-    yield from _nested({str(k): v for k, v in constants}, ("constant_at",))
+        held.append((("tuple",) if isinstance(item.value, tuple) else ("size",), item.value))
+    if isinstance(item, Annotation):
+        held.append((("constant_at",), {str(k): v for k, v in item.constant_at}))
     for path, one in parts_of(item):
-        held = {str(k): v for k, v in one.constant_at}
-        said = {"shape": one.shape, "range": one.range, "constant_at": held}
-        yield from _nested(said, path)
-
-
-def _nested(value: object, path: Path) -> Iterator[tuple[Path, Expression]]:
-    if isinstance(value, Expression):
-        yield path, value
-    elif isinstance(value, dict | tuple):
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _nested(inner, (*path, key))
+        constants = {str(k): v for k, v in one.constant_at}
+        held.append((path, {"shape": one.shape, "range": one.range, "constant_at": constants}))
+    for path, value in held:
+        yield from (found for found in leaves(value, path) if isinstance(found[1], Expression))
 
 
 def size_names(item: InputSpec) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gradverify.cases.inputs import (
@@ -14,6 +14,7 @@ from gradverify.cases.inputs import (
     TensorSpec,
     ValueSpec,
     expressions,
+    leaves,
     shape_of,
 )
 from gradverify.cases.messages import Path
@@ -76,13 +77,5 @@ def _constants(written: Mapping[str, Any]) -> tuple[tuple[int, tuple[Any, ...]],
 
 def written_expressions(item: InputSpec, raw: object) -> list[tuple[Path, Expression]]:
     """Return the size expressions of an input in the order in which its entry has them."""
-    order = {path: number for number, (path, _) in enumerate(nested(raw))}
+    order = {path: number for number, (path, _) in enumerate(leaves(raw))}
     return sorted(expressions(item), key=lambda found: order.get(as_written(raw, found[0]), 0))
-
-
-def nested(raw: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yield some data and all that it holds, with their paths, in the order of the file."""
-    yield path, raw
-    if isinstance(raw, dict | list):
-        for key, inner in raw.items() if isinstance(raw, dict) else enumerate(raw):
-            yield from nested(inner, (*path, key))

@@ -16,6 +16,7 @@ from gradverify.cases.inputs import (
     TensorSpec,
     ValueSpec,
     expressions,
+    leaves,
     levels,
     parts_of,
 )
@@ -32,7 +33,7 @@ from gradverify.cases.sizes import (
 from gradverify.cases.sweep import Factor, option_text
 from gradverify.model import WORLD, Scalar
 from gradverify.spec.fields import MAX_COUNT, SHARD
-from gradverify.spec.inputs import nested, written_expressions
+from gradverify.spec.inputs import written_expressions
 from gradverify.spec.source import Complaint, at_key
 from gradverify.spec.tensors import check_tensor
 
@@ -126,7 +127,7 @@ def check_sizes(function: RawFunction) -> Iterator[Complaint]:
 def _init_names(function: RawFunction) -> set[str]:
     """Return which of the sizes an `init:` uses: the function's own, and those of its objects."""
     objects = [entry.get("init") for entry in function.inputs.values() if isinstance(entry, dict)]
-    held = nested([function.raw.get("init"), objects])
+    held = leaves([function.raw.get("init"), objects])
     found = (size_expression(value, function.sizes) for _, value in held)
     return {name for one in found if one is not None for name in one.names}
 

@@ -18,13 +18,14 @@ from gradverify.cases.inputs import (
     ConcatSpec,
     InputSpec,
     TensorSpec,
+    leaves,
     parts_of,
     shape_of,
     size_names,
 )
-from gradverify.cases.messages import Path, described, number, shown
+from gradverify.cases.messages import described, number, shown
 from gradverify.cases.sizes import at_sizes
-from gradverify.model import ConcatInput, Input, Nested, Scalar, TensorInput, tensors_of
+from gradverify.model import ConcatInput, Input, Scalar, TensorInput, tensors_of
 from gradverify.spec.fields import is_finite
 from gradverify.spec.source import Complaint, at_key
 
@@ -148,7 +149,7 @@ def _of_tensor(spec: TensorSpec, bound: TensorInput, at: str) -> Iterator[Compla
         return
     low, high = bound.range
     half_open = spec.dtype in INTEGERS
-    for path, point in [*items(spec.special, ("special",)), *items(spec.value, ("value",))]:
+    for path, point in [*leaves(spec.special, ("special",)), *leaves(spec.value, ("value",))]:
         if not isinstance(point, int | float) or (half_open and path[0] == "special" and point != high):
             continue  # a mark, such as the label to ignore; the bound itself is taken for one too many
         if point < low or point > high or (half_open and point == high):
@@ -269,7 +270,7 @@ def _check_points(spec: TensorSpec) -> Iterator[Complaint]:
 def _check_value(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
     if spec.value is None or _lacks_dtype(spec, given):
         return
-    for path, item in items(spec.value, ("value",)):
+    for path, item in leaves(spec.value, ("value",)):
         problem = _item_problem(spec, item)
         if problem:
             yield Complaint(path, problem)
@@ -300,15 +301,6 @@ def _floating_problem(spec: TensorSpec, item: float) -> str:
     if outside_domain(spec, item):
         return f"{number(item)} is outside the domain `{spec.domain}`"
     return ""
-
-
-def items(value: Nested, path: Path) -> Iterator[tuple[Path, Scalar]]:
-    """Yield the scalars of a literal tensor with their paths."""
-    if isinstance(value, tuple):
-        for index, item in enumerate(value):
-            yield from items(item, (*path, index))
-    else:
-        yield path, value
 
 
 def outside_domain(spec: TensorSpec, point: float) -> bool:
