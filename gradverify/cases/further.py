@@ -19,8 +19,9 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gradverify.cases.beside import with_values_beside
 from gradverify.cases.inputs import GIVEN
@@ -82,14 +83,12 @@ outputs, gradients, directions. Some 40 were measured for an elementwise Functio
 LISTED = "the spec lists the sizes"
 """Why nothing is tried past a constant on a GPU."""
 
-_PLANS: tuple[tuple[Callable[[int], bool], bool], ...] = (
-    (lambda n: n < 2, False),
-    (lambda n: n < SMALLEST, False),
-    (lambda _: False, False),
-    (lambda n: n < 2, True),
-)
-"""Which sizes stay as they are (paddings, strides), and whether the others are doubled: that keeps what
+_PLANS = ((2, False), (SMALLEST, False), (0, False), (2, True))
+"""Below what sizes stay as they are (paddings, strides), and whether the others are doubled: that keeps what
 divides what."""
+
+_LISTS = ("cases", "spares", "open_sized", "degenerate")
+"""The cases of a plan but for those past constants."""
 
 Sizes = Mapping[str, int]
 
@@ -125,8 +124,9 @@ def without_cases(plan: TargetPlan) -> TargetPlan:
     """The plan as it crosses the border: where its cases follow from a sweep, without them."""
     if plan.asked is None:
         return plan
-    listed = replace(plan, cases=(), declared=(), spares=(), open_sized=())
-    return replace(listed, degenerate=(), beyond=(), not_beyond=())
+    return replace(
+        plan, cases=(), declared=(), spares=(), open_sized=(), degenerate=(), beyond=(), not_beyond=()
+    )
 
 
 def with_cases(plan: TargetPlan, asked: Asked) -> TargetPlan:
@@ -215,14 +215,8 @@ def _fitting(plan: TargetPlan, memory: int) -> TargetPlan:
     def fits(case: Case) -> bool:
         return not memory or COPIES * bytes_of(case) <= memory
 
-    return replace(
-        plan,
-        cases=tuple(filter(fits, plan.cases)),
-        spares=tuple(filter(fits, plan.spares)),
-        open_sized=tuple(filter(fits, plan.open_sized)),
-        degenerate=tuple(filter(fits, plan.degenerate)),
-        beyond=tuple(one for one in plan.beyond if fits(one.case)),
-    )
+    fitting: dict[str, Any] = {name: tuple(filter(fits, getattr(plan, name))) for name in _LISTS}
+    return replace(plan, beyond=tuple(one for one in plan.beyond if fits(one.case)), **fitting)
 
 
 def _open_sized(sweep: Sweep, base: Case) -> Iterator[Case]:
@@ -243,8 +237,8 @@ def _open(automatic: Sizes) -> Iterator[dict[str, int]]:
 def _at_ends(sweep: Sweep, base: Case, inferred: bool) -> Iterator[Case]:  # noqa: FBT001 - as above
     """Cases with one size at 0 or 1 that is not listed; inferred sizes are tried at 1 alone."""
     known = {**{name: (1,) for name, _ in sweep.automatic if not inferred}, **dict(sweep.sizes)}
-    names = [name for name, _ in base.sizes if name not in sweep.of_ranks and not sweep.hook]
-    ends = ((name, n) for name in names for n in ((1,) if inferred else (0, 1)))
+    names = [] if sweep.hook else sweep.dimensions(base)
+    ends = itertools.product(names, (1,) if inferred else (0, 1))
     yield from _at(sweep, base, ({name: n} for name, n in ends if n not in known.get(name, ())))
 
 
@@ -308,9 +302,8 @@ def _spares(sweep: Sweep, case: Case) -> Iterator[Case]:
     if not case.sizes:
         yield from at_other_dimensions(case)
         return
-    sizes = {name: n for name, n in case.sizes if name not in sweep.of_ranks}
-    found = (resized(sweep, case, other) for other in _other_sizes(sizes))
-    yield from list({one.id: one for one in found if one is not None}.values())[:MOST_SPARES]
+    found = (resized(sweep, case, other) for other in _other_sizes(sweep.dimensions(case)))
+    yield from [*{one.id: one for one in found if one is not None}.values()][:MOST_SPARES]
 
 
 def at_other_dimensions(case: Case) -> tuple[Case, ...]:
@@ -328,12 +321,12 @@ def at_other_dimensions(case: Case) -> tuple[Case, ...]:
 
 def _other_sizes(sizes: Sizes) -> Iterator[dict[str, int]]:
     """Other values, pairwise different and at least three, the likeliest to be valid first."""
-    for stays, doubled in _PLANS:
-        other = {name: n for name, n in sizes.items() if stays(n)}
-        for name, n in sizes.items():
+    for least, doubled in _PLANS:
+        other = {name: n for name, n in sizes.items() if n < least}
+        for name in sizes:
             if name not in other:
                 chosen = [(sizes[known], m) for known, m in other.items()]
-                other[name] = 2 * n if doubled else _unused(n, chosen)
+                other[name] = 2 * sizes[name] if doubled else _unused(sizes[name], chosen)
         if other != sizes:
             yield other
 

@@ -20,7 +20,7 @@ from gradverify.cases.sizes import (
     Size,
     at_sizes,
     evaluated,
-    init_scalar,
+    init_value,
 )
 from gradverify.model import (
     WORLD,
@@ -109,17 +109,7 @@ class ConcatSpec:
     requires_grad: bool | None = None
 
 
-@dataclass(frozen=True)
-class AnnotationSpec:
-    """What is said of a tensor that a hook builds."""
-
-    name: str
-    requires_grad: bool | None = None
-    avoid: tuple[float, ...] = ()
-    constant_at: tuple[tuple[int, tuple[Size, ...]], ...] = ()
-
-
-InputSpec = TensorSpec | ValueSpec | ChoicesSpec | ListSpec | ConcatSpec | ObjectInput | AnnotationSpec
+InputSpec = TensorSpec | ValueSpec | ChoicesSpec | ListSpec | ConcatSpec | ObjectInput | Annotation[Size]
 """Of an `ObjectInput`, names of sizes in its `init` are sizes."""
 
 
@@ -156,24 +146,27 @@ def levels(item: InputSpec) -> tuple[Scalar, ...]:
     return (*(counts or (GIVEN,)), None) if is_optional(item) else counts
 
 
+def leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield the scalars and expressions of nested data with their paths."""
+    if isinstance(value, dict | list | tuple):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(inner, (*path, key))
+    else:
+        yield path, value
+
+
 def expressions(item: InputSpec) -> Iterator[tuple[Path, Expression]]:
     """Yield the size expressions of an input with their paths inside its entry."""
+    held: list[tuple[Path, object]] = []
     if isinstance(item, ValueSpec):
-        yield from _nested(item.value, ("tuple",) if isinstance(item.value, tuple) else ("size",))
-    constants = item.constant_at if isinstance(item, AnnotationSpec) else ()
-    yield from _nested({str(k): v for k, v in constants}, ("constant_at",))
+        held.append((("tuple",) if isinstance(item.value, tuple) else ("size",), item.value))
+    if isinstance(item, Annotation):
+        held.append((("constant_at",), {str(k): v for k, v in item.constant_at}))
     for path, one in parts_of(item):
-        held = {str(k): v for k, v in one.constant_at}
-        said = {"shape": one.shape, "range": one.range, "constant_at": held}
-        yield from _nested(said, path)
-
-
-def _nested(value: object, path: Path) -> Iterator[tuple[Path, Expression]]:
-    if isinstance(value, Expression):
-        yield path, value
-    elif isinstance(value, dict | tuple):
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _nested(inner, (*path, key))
+        constants = {str(k): v for k, v in one.constant_at}
+        held.append((path, {"shape": one.shape, "range": one.range, "constant_at": constants}))
+    for path, value in held:
+        yield from (found for found in leaves(value, path) if isinstance(found[1], Expression))
 
 
 def size_names(item: InputSpec) -> tuple[str, ...]:
@@ -181,45 +174,40 @@ def size_names(item: InputSpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for _, one in expressions(item) for name in one.names))
 
 
-def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar, *, across: bool) -> Input:
+def bind(
+    item: InputSpec, sizes: Mapping[str, int], level: Scalar, *, across: bool
+) -> Input | Annotation[int]:
     """Return an input at given sizes and its level of the sweep; `across` several ranks.
 
     Raises `Infeasible`, its path inside the entry of the input, where no valid values exist there.
     """
-    made: Input
+    if levels(item) and (level is None or isinstance(item, ChoicesSpec)):
+        return LiteralInput(item.name, level)
+    parts = parts_of(item)
+    if isinstance(item, ListSpec) and item.counts:
+        path, one = parts[0]
+        count = level if isinstance(level, int) else item.counts[0]
+        parts = tuple((path, replace(one, name=f"{item.name}[{k}]")) for k in range(count))
+    bound = tuple(_on_ranks(path, one, sizes) for path, one in parts)
+    made: Input | Annotation[int]
     match item:
-        case _ if levels(item) and (level is None or isinstance(item, ChoicesSpec)):
-            made = LiteralInput(item.name, level)
+        case TensorSpec():
+            made = bound[0]
+        case ListSpec():
+            made = ListInput(item.name, bound)
+        case ConcatSpec(requires_grad=wanted):
+            made = ConcatInput(item.name, tuple(replace(one, requires_grad=wanted) for one in bound))
         case ValueSpec():
             made = _literal(item, sizes, across=across)
-        case TensorSpec():
-            made = bind_tensor(item, sizes)
-        case ListSpec():
-            made = ListInput(item.name, _listed(item, sizes, level))
-        case ConcatSpec(requires_grad=wanted):
-            bound = (_part(path, one, sizes) for path, one in parts_of(item))
-            made = ConcatInput(item.name, tuple(replace(one, requires_grad=wanted) for one in bound))
         case ObjectInput(init=init):
-            given = None if init is None else tuple(init_scalar(value, sizes) for value in init)
+            given = None if init is None else tuple(init_value(value, sizes, ("init",)) for value in init)
             made = replace(item, init=given)
+        case Annotation(constant_at=written):  # indices may be negative: no shape is known
+            constants = tuple((k, evaluated(v, sizes, ("constant_at", str(k)))) for k, v in written)
+            made = Annotation(item.name, item.requires_grad, item.avoid, constants)
         case _:
             raise AssertionError(item)
     return made
-
-
-def _listed(item: ListSpec, sizes: Mapping[str, int], level: Scalar) -> tuple[TensorInput, ...]:
-    parts = parts_of(item)
-    if item.counts:
-        count = level if isinstance(level, int) else item.counts[0]
-        path, one = parts[0]
-        parts = tuple((path, replace(one, name=f"{item.name}[{k}]")) for k in range(count))
-    return tuple(_part(path, one, sizes) for path, one in parts)
-
-
-def bind_annotation(item: AnnotationSpec, sizes: Mapping[str, int]) -> Annotation:
-    """Return what is said of a hook's tensor at given sizes; indices may be negative there."""
-    constants = tuple((k, evaluated(v, sizes, ("constant_at", str(k)))) for k, v in item.constant_at)
-    return Annotation(item.name, item.requires_grad, item.avoid, constants)
 
 
 def _literal(item: ValueSpec, sizes: Mapping[str, int], *, across: bool) -> LiteralInput:
@@ -230,18 +218,14 @@ def _literal(item: ValueSpec, sizes: Mapping[str, int], *, across: bool) -> Lite
     return LiteralInput(item.name, each[0], each)
 
 
-def _part(path: Path, spec: TensorSpec, sizes: Mapping[str, int]) -> TensorInput:
+def _on_ranks(path: Path, spec: TensorSpec, sizes: Mapping[str, int]) -> TensorInput:
+    """A tensor at given sizes, on all ranks."""
     try:
-        return bind_tensor(spec, sizes)
+        if spec.placement not in STACKED:
+            return _bound(spec, sizes)
+        each = [_bound(spec, {**sizes, RANK: k}) for k in range(sizes[WORLD])]
     except Infeasible as error:
         raise error.under(path) from None
-
-
-def bind_tensor(spec: TensorSpec, sizes: Mapping[str, int]) -> TensorInput:
-    """Return a tensor at given sizes, on all ranks. Raises `Infeasible`."""
-    if spec.placement not in STACKED:
-        return _bound(spec, sizes)
-    each = [_bound(spec, {**sizes, RANK: k}) for k in range(sizes[WORLD])]
     shapes = tuple(one.shape for one in each)
     if len(set(shapes)) > 1:
         return replace(each[0], shape=(sum(map(math.prod, shapes)),), rank_shapes=shapes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 Row = tuple[int, ...]
 """One level index for each factor."""
@@ -83,10 +84,9 @@ class _Search:
 
     def __init__(self, levels: Sequence[Sequence[int]], constraints: Sequence[Constraint]) -> None:
         self.levels = levels
-        self.constraints = constraints
+        self.constraints = [(one.factors, cache(one.holds)) for one in constraints]
         # Only factors that a constraint mentions can spoil a row.
         self._concerned = sorted({factor for constraint in constraints for factor in constraint.factors})
-        self._known: dict[tuple[int, Row], bool] = {}
         self._steps = 0
 
     def row_with(self, pair: Pair, open_pairs: dict[Pair, None]) -> Row | None:
@@ -110,21 +110,13 @@ class _Search:
             raise TooManyError(
                 "too many combinations of sizes have no valid inputs to find the others: shorten the lists"
             )
-        if not all(self._allows(number, fixed) for number in range(len(self.constraints))):
-            return False
+        for used, holds in self.constraints:
+            if fixed.keys() >= {*used} and not holds(tuple(fixed[factor] for factor in used)):
+                return False
         free = next((factor for factor in self._concerned if factor not in fixed), None)
         if free is None:
             return True
         return any(self._completable({**fixed, free: level}) for level in self.levels[free])
-
-    def _allows(self, number: int, fixed: dict[int, int]) -> bool:
-        constraint = self.constraints[number]
-        if not all(factor in fixed for factor in constraint.factors):
-            return True
-        levels = tuple(fixed[factor] for factor in constraint.factors)
-        if (number, levels) not in self._known:
-            self._known[number, levels] = constraint.holds(levels)
-        return self._known[number, levels]
 
 
 def _pairs(levels: Sequence[Sequence[int]]) -> list[Pair]:

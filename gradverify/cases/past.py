@@ -57,6 +57,8 @@ class _From:
     cases: Sequence[Case]
     """Those that are planned, of its options."""
     base: Case
+    options: str = ""
+    """What the ids of its cases begin with: `mode=sum,` where it is not the first case."""
 
     def at(self, sizes: Mapping[str, int]) -> Case | None:
         """The case at other sizes; None where it has no valid inputs."""
@@ -69,7 +71,7 @@ class _From:
     @property
     def names(self) -> list[str]:
         """The sizes that are dimensions."""
-        return [name for name, _ in self.base.sizes if name not in self.sweep.of_ranks]
+        return [*self.sweep.dimensions(self.base)]
 
 
 def past_constants(
@@ -91,10 +93,10 @@ def past_constants(
     found = {one.case.id: one for one in at_first}
     for base in others:
         alike = [case for case in cases if case.options == base.options]
-        for one in _past_of(_From(sweep, alike, base), constants)[0]:
+        options = (f"{name}={value}," for name, value in base.options if (name, value) not in first.options)
+        for one in _past_of(_From(sweep, alike, base, "".join(options)), constants)[0]:
             if one.constant != ALIGNED:
-                told = _with_options(one, base, first)
-                found.setdefault(told.case.id, told)
+                found.setdefault(one.case.id, one)
     return tuple(found.values()), tuple(untried)
 
 
@@ -109,38 +111,16 @@ def _given(sweep: Sweep) -> tuple[SizeConstant, ...]:
     return tuple(found.values())
 
 
-def _with_options(one: Beyond, base: Case, first: Case) -> Beyond:
-    """The same, called by the options that differ from those of the first case, too."""
-    others = (option for option in base.options if option not in first.options)
-    options = ",".join(f"{name}={value}" for name, value in others)
-
-    def named(case: Case) -> Case:
-        return replace(case, id=f"{options},{case.id}")
-
-    in_order = None if one.in_order is None else tuple(map(named, one.in_order))
-    return replace(one, case=named(one.case), in_order=in_order)
-
-
 def _past_of(start: _From, constants: Sequence[SizeConstant]) -> tuple[list[Beyond], dict[str, None]]:
     """What there is past the constants with the options of one case, and what is not tried."""
     found: list[Beyond] = []
     untried: dict[str, None] = {}
     for constant in constants:
-        reason = ""
-        if constant.value > LARGEST_CONSTANT:
-            reason = "it is too large to be tried"
-        elif not start.base.sizes:
-            reason = "the spec names no sizes"
-        elif len(found) >= MOST_CASES:
-            reason = ENOUGH
-        else:
-            for past in _past(start, tuple(found), constant):
-                if isinstance(past, Beyond):
-                    found.append(past)
-                else:
-                    untried[past] = None
-        if reason and _is_reported(constant):
-            untried[f"{constant}: {reason}"] = None
+        for past in _past(start, tuple(found), constant):
+            if isinstance(past, Beyond):
+                found.append(past)
+            elif _is_reported(constant):
+                untried[f"{constant}{past}"] = None
     if start.base.sizes:
         found += _at_each(start, constants, found, untried)
     return found, untried
@@ -161,36 +141,37 @@ def _at_each(
     for value, constant in sorted(wanted, key=lambda pair: pair[0]):
         missing = [name for name in start.names if all(sizes.get(name) != value for sizes in tried)]
         possible = list(_at(start, missing, value))
-        small = [one for one in possible if _largest(one.case) <= LARGEST_INPUT]
+        small = [(names, case) for names, case in possible if _largest(case) <= LARGEST_INPUT]
         reason = TOO_LARGE if possible and not small else ""
         if len(found) + len(small) > MOST_AT:
             small, reason = [], ENOUGH
         if reason and _is_reported(constant):
             untried[f"{constant} ({missing[0]}={value}): {reason}"] = None
-        tried += [dict(one.case.sizes) for one in small]
+        tried += [dict(case.sizes) for _, case in small]
         found += [
-            replace(
-                one,
-                case=_named(one.case, one.case.id, value, constant),
-                constant=str(constant),
-                is_reported=_is_reported(constant),
-                in_order=_in_order(start, missing, one, value, constant),
-                number=constant.value,
+            Beyond(
+                _named(start, case, ",".join(f"{name}={value}" for name in names), value, constant),
+                str(constant),
+                names[0],
+                any(map(start.is_declared, names)),
+                _is_reported(constant),
+                _in_order(start, missing, case, value, constant),
+                constant.value,
             )
-            for one in small
+            for names, case in small
         ]
     return found
 
 
 def _in_order(
-    start: _From, names: Sequence[str], one: Beyond, value: int, constant: SizeConstant
+    start: _From, names: Sequence[str], one: Case, value: int, constant: SizeConstant
 ) -> tuple[Case, ...] | None:
     """Cases at a value that keep the order of the sizes; None where `one` does.
 
     All at multiples of it, in their order; and each alone at it, with those that are larger moved up.
     """
     larger = _larger(start.cases)
-    if _keeps(dict(one.case.sizes), larger):
+    if _keeps(dict(one.sizes), larger):
         return None
     sizes = dict(start.base.sizes)
     multiples = {name: value * (1 + _rank(name, larger)) for name in names}
@@ -204,14 +185,14 @@ def _in_order(
         case = start.at(asked) if _keeps(asked, larger) else None
         if case is not None and _largest(case) <= LARGEST_INPUT:
             said = ",".join(f"{n}={s}" for n, s in asked.items() if s != sizes[n])
-            found.append(_named(case, said, value, constant))
+            found.append(_named(start, case, said, value, constant))
     return tuple(found)
 
 
-def _named(case: Case, sizes: str, value: int, constant: SizeConstant) -> Case:
+def _named(start: _From, case: Case, sizes: str, value: int, constant: SizeConstant) -> Case:
     """`n=64, at BLOCK = 64`, also for a multiple of it; `n=65, just past BLOCK = 64`."""
     where = "just past" if _is_past(value, constant.value) else "at"
-    return replace(case, id=f"{sizes}, {where} {constant}")
+    return replace(case, id=f"{start.options}{sizes}, {where} {constant}")
 
 
 def _larger(cases: Sequence[Case]) -> frozenset[tuple[str, str]]:
@@ -237,25 +218,21 @@ def _values_at(constant: SizeConstant) -> tuple[int, ...]:
     What is cut into a few parts is mostly broadcast, or meant for none, where one is left over.
     """
     value = constant.value
-    multiples = (value,) if constant is MULTIPLES_OF_16 else (value, 2 * value)
-    return (*multiples, value + 1) if _is_reported(constant) and len(multiples) > 1 else multiples
+    if constant is MULTIPLES_OF_16:
+        return (value,)
+    return (value, 2 * value, value + 1) if _is_reported(constant) else (value, 2 * value)
 
 
-def _at(start: _From, names: Sequence[str], value: int) -> Iterator[Beyond]:
+def _at(start: _From, names: Sequence[str], value: int) -> Iterator[tuple[Sequence[str], Case]]:
     """The base case with all of some sizes at a value; with each alone where that is large or forbidden."""
-    alike = _alike(start, names, value) if names else None
-    if alike is not None and _largest(alike.case) <= LARGEST_ALIKE:
-        yield alike
-    else:
-        yield from filter(None, (_alike(start, [name], value) for name in names))
-
-
-def _alike(start: _From, names: Sequence[str], value: int) -> Beyond | None:
-    case = start.at(dict.fromkeys(names, value))
-    if case is None:
-        return None
-    case = replace(case, id=",".join(f"{name}={value}" for name in names))
-    return Beyond(case, "", names[0], any(map(start.is_declared, names)))
+    alike = start.at(dict.fromkeys(names, value)) if names else None
+    if alike is not None and _largest(alike) <= LARGEST_ALIKE:
+        yield names, alike
+        return
+    for name in names:
+        alone = start.at({name: value})
+        if alone is not None:
+            yield [name], alone
 
 
 def _past(start: _From, found: Sequence[Beyond], constant: SizeConstant) -> Iterator[Beyond | str]:
@@ -263,6 +240,12 @@ def _past(start: _From, found: Sequence[Beyond], constant: SizeConstant) -> Iter
 
     What a condition of the spec forbids is no size of the target, and nothing is missing there.
     """
+    if constant.value > LARGEST_CONSTANT:
+        yield ": it is too large to be tried"
+        return
+    if not start.base.sizes or len(found) >= MOST_CASES:
+        yield f": {ENOUGH if start.base.sizes else 'the spec names no sizes'}"
+        return
     for name in start.names:
         own = [b.case for b in found if b.size == name]
         listed = [dict(case.sizes).get(name, 0) for case in start.cases]
@@ -275,10 +258,10 @@ def _past(start: _From, found: Sequence[Beyond], constant: SizeConstant) -> Iter
         if case is None:
             continue
         if _largest(case) <= LARGEST_INPUT:
-            past = replace(case, id=f"{name}={value}, past {constant}")
+            past = replace(case, id=f"{start.options}{name}={value}, past {constant}")
             yield Beyond(past, str(constant), name, declared, _is_reported(constant), number=constant.value)
-        elif _is_reported(constant):
-            yield f"{constant} ({name}={value}): {TOO_LARGE}"
+        else:
+            yield f" ({name}={value}): {TOO_LARGE}"
 
 
 def _is_reported(constant: SizeConstant) -> bool:

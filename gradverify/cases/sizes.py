@@ -15,10 +15,10 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from gradverify.cases.messages import Path, shown
-from gradverify.model import Nested, Scalar
+from gradverify.model import Nested
 
 MAX_SIZE = 2**31 - 1
 """Largest value of a size or an expression: beyond it no tensor could be made."""
@@ -172,17 +172,12 @@ def size_expression(value: object, sizes: Iterable[str]) -> Expression | None:
     return expression if expression.names and set(expression.names) <= set(sizes) else None
 
 
-def init_value(value: Nested, sizes: Mapping[str, int], path: Path) -> Nested:
+def init_value(value: Nested, sizes: Mapping[str, int], path: Path) -> Any:  # noqa: ANN401 - as above
     """Return one argument of `init:` at given sizes. Raises `Infeasible`."""
     if isinstance(value, tuple):
         return tuple(init_value(item, sizes, (*path, index)) for index, item in enumerate(value))
     expression = size_expression(value, sizes)
     return value if expression is None else expression.value(sizes, path)
-
-
-def init_scalar(value: Scalar, sizes: Mapping[str, int]) -> Scalar:
-    """Return one argument of an object's `init` at given sizes. Raises `Infeasible`."""
-    return cast("Scalar", init_value(value, sizes, ("init",)))
 
 
 def _parsed(text: str, what: str) -> ast.expr | None:
@@ -218,48 +213,44 @@ def _tokens(text: str, *, of_condition: bool) -> Iterator[str]:
         position = match.end()
 
 
+def _parts(node: ast.expr) -> list[ast.expr]:
+    return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+
+
 def _kind(node: ast.expr | None) -> type[int] | None:
     """`int` for nothing but names, integers and their operators, `bool` for a condition, else None."""
     of: type[int] = int
     made: type[int] = int
     match node:
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            parts = [left, right]
-        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
-            parts = [operand]
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            parts, of, made = [operand], bool, bool
-        case ast.BoolOp(values=parts):
+        case ast.BinOp() | ast.UnaryOp(op=ast.USub() | ast.UAdd()) | ast.Name() | ast.Constant():
+            pass
+        case ast.UnaryOp() | ast.BoolOp():
             of = made = bool
-        case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _OPERATORS for op in ops):
-            parts, made = [left, *others], bool
-        case ast.Name() | ast.Constant(value=int()):
-            parts = []
+        case ast.Compare():
+            made = bool
         case _:
             return None
-    return made if all(_kind(part) is of for part in parts) else None
+    return made if all(_kind(part) is of for part in _parts(node)) else None
 
 
 def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
     """The value of a node, of a condition too. ZeroDivisionError and OverflowError are the caller's."""
+    values = (_value(part, sizes) for part in _parts(node))
     match node:
-        case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op)](_value(left, sizes), _value(right, sizes))
-        case ast.UnaryOp(op=unary, operand=operand):
-            return _OPERATORS[type(unary)](_value(operand, sizes))
-        case ast.BoolOp(op=op_, values=values):
-            answers = (_value(value, sizes) for value in values)
-            return all(answers) if isinstance(op_, ast.And) else any(answers)
-        case ast.Compare(left=left, ops=ops, comparators=others):
-            numbers = [_value(operand, sizes) for operand in [left, *others]]
-            if max(map(abs, numbers)) > MAX_SIZE * MAX_SIZE:
-                raise OverflowError
-            pairs = zip(ops, numbers, numbers[1:], strict=False)
-            return all(_OPERATORS[type(op)](low, high) for op, low, high in pairs)
         case ast.Name(id=name):
             return sizes[name]
         case ast.Constant(value=int() as integer):
             return integer
+        case ast.BinOp(op=op) | ast.UnaryOp(op=op):
+            return _OPERATORS[type(op)](*values)
+        case ast.BoolOp(op=op):
+            return all(values) if isinstance(op, ast.And) else any(values)
+        case ast.Compare(ops=ops):
+            numbers = [*values]
+            if max(map(abs, numbers)) > MAX_SIZE * MAX_SIZE:
+                raise OverflowError
+            pairs = zip(ops, numbers, numbers[1:], strict=False)
+            return all(_OPERATORS[type(op)](low, high) for op, low, high in pairs)
         case _:
             raise AssertionError(ast.dump(node))
 

@@ -10,17 +10,17 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from gradverify.cases.inputs import (
     GIVEN,
     INTEGERS,
-    AnnotationSpec,
     InputSpec,
     ListSpec,
     bind,
-    bind_annotation,
     is_optional,
     levels,
     size_names,
@@ -41,7 +41,8 @@ from gradverify.model import (
     TensorInput,
 )
 
-Values = tuple[Scalar, ...]
+Sizes = Mapping[str, int]
+Values = tuple[Any, ...]
 """One value for each factor."""
 
 PRODUCT, PAIRWISE, PAIRWISE_FIRST = "product", "pairwise", "pairwise first"
@@ -76,10 +77,9 @@ class Sweep:
     across: bool = False
     """It runs on several ranks."""
 
-    @property
-    def of_ranks(self) -> tuple[str, ...]:
-        """Sizes that are no dimension: how many ranks there are."""
-        return (WORLD,) if self.across else ()
+    def dimensions(self, case: Case) -> dict[str, int]:
+        """The sizes of a case but for the number of ranks."""
+        return {name: n for name, n in case.sizes if name != WORLD or not self.across}
 
 
 @dataclass(frozen=True)
@@ -163,27 +163,27 @@ def factors_of(sweep: Sweep) -> list[Factor]:
     return factors
 
 
-def broken(sweep: Sweep, sizes: Mapping[str, int]) -> Condition | None:
+def broken(sweep: Sweep, sizes: Sizes) -> Condition | None:
     """Return the first condition of `where` that sizes break, None where they keep all."""
     return next((condition for condition in sweep.where if not condition.holds(sizes)), None)
 
 
-def case_at(sweep: Sweep, sizes: Mapping[str, int], options: Mapping[str, Scalar]) -> Case | Infeasible:
+def case_at(sweep: Sweep, sizes: Sizes, options: Mapping[str, Scalar]) -> Case | Infeasible:
     """Return the case at some sizes and options, without its seed, or why it has no valid inputs.
 
     What is not named has its first level: an optional input is given.
     """
     factors = factors_of(sweep)
-    values = [(f, (sizes if f.is_size else options).get(f.name, f.levels[0])) for f in factors]
-    declared = [(f.name, value) for f, value in values if f.is_size and isinstance(value, int)]
+    declared = [(f.name, sizes.get(f.name, f.levels[0])) for f in factors if f.is_size]
+    swept = [(f, options.get(f.name, f.levels[0])) for f in factors if not f.is_size]
     free = [(name, sizes.get(name, n)) for name, n in sweep.automatic]
     at = dict((*declared, *free))
-    chosen = [(f.name, v) for f, v in values if not f.is_size and not (f.is_optional and v == GIVEN)]
+    chosen = [(f.name, v) for f, v in swept if not (f.is_optional and v == GIVEN)]
     told = case_id(declared, chosen)
     if tuple(free) != sweep.automatic:
         told = f"{OTHER_SIZES}: {','.join(f'{name}={n}' for name, n in at.items())}"
     try:
-        inputs, annotations = _bound(sweep, at, {f.name: value for f, value in values if not f.is_size})
+        made = [*_bound(sweep, at, {f.name: value for f, value in swept})]
         init = sweep.init and tuple((name, init_value(v, at, ("init", _key(name)))) for name, v in sweep.init)
     except Infeasible as error:
         return error
@@ -195,14 +195,14 @@ def case_at(sweep: Sweep, sizes: Mapping[str, int], options: Mapping[str, Scalar
         seed=0,
         sizes=tuple(at.items()),
         options=tuple(chosen),
-        inputs=tuple(_with_marks(inputs)),
+        inputs=tuple(_with_marks([one for one in made if not isinstance(one, Annotation)])),
         hook=sweep.hook,
-        annotations=tuple(annotations),
+        annotations=tuple(one for one in made if isinstance(one, Annotation)),
         init=init,
     )
 
 
-def resized(sweep: Sweep, base: Case, sizes: Mapping[str, int]) -> Case | None:
+def resized(sweep: Sweep, base: Case, sizes: Sizes) -> Case | None:
     """Return a case with the same options at other sizes; None where it has no valid inputs."""
     found = case_at(sweep, {**dict(base.sizes), **sizes}, dict(base.options))
     return found if isinstance(found, Case) else None
@@ -227,20 +227,12 @@ def _key(name: str) -> str | int:
     return int(name) if name.isdecimal() else name
 
 
-def _bound(
-    sweep: Sweep, sizes: Mapping[str, int], given: Mapping[str, Scalar]
-) -> tuple[list[Input], list[Annotation]]:
-    inputs: list[Input] = []
-    annotations: list[Annotation] = []
+def _bound(sweep: Sweep, sizes: Sizes, given: Mapping[str, Scalar]) -> Iterator[Input | Annotation[int]]:
     for item in sweep.inputs:
         try:
-            if isinstance(item, AnnotationSpec):
-                annotations.append(bind_annotation(item, sizes))
-            else:
-                inputs.append(bind(item, sizes, given.get(item.name), across=sweep.across))
+            yield bind(item, sizes, given.get(item.name), across=sweep.across)
         except Infeasible as error:
             raise error.under(("inputs", item.name)) from None
-    return inputs, annotations
 
 
 def _with_marks(inputs: Sequence[Input]) -> Iterator[Input]:
@@ -287,7 +279,7 @@ def build_cases(sweep: Sweep) -> Cases:
 def named(factors: Sequence[Factor], row: Values) -> tuple[dict[str, int], dict[str, Scalar]]:
     """Sizes and options of one combination."""
     pairs = list(zip(factors, row, strict=True))
-    sizes = {f.name: value for f, value in pairs if f.is_size and isinstance(value, int)}
+    sizes = {f.name: value for f, value in pairs if f.is_size}
     return sizes, {f.name: value for f, value in pairs if not f.is_size}
 
 
@@ -299,7 +291,7 @@ def _listed(sweep: Sweep, rows: Sequence[Sequence[tuple[str, Scalar]]]) -> Cases
     for index, row in enumerate(rows):
         path: Path = ("cases", index)
         sizes = {name: n for name, n in row if name in sized and isinstance(n, int)}
-        case = case_at(sweep, sizes, {name: value for name, value in row if name not in sized})
+        case = case_at(sweep, sizes, dict(row))
         if isinstance(case, Infeasible):
             said = case.message if case.path == ("where",) else f"no such case: {case.message}"
             faults.append(Infeasible(path, said))
@@ -331,30 +323,29 @@ def _keeps(sweep: Sweep, factors: Sequence[Factor], row: Values) -> bool:
 
 def _pairwise(sweep: Sweep, factors: Sequence[Factor]) -> tuple[list[Values], int]:
     """Return the rows, the base first, and how many combinations it took that nobody can have."""
-
-    def values(row: Row) -> Values:
-        return tuple(factor.levels[level] for factor, level in zip(factors, row, strict=True))
-
     constraints = list(_constraints(sweep, factors))
     plain: Row = (0,) * len(factors)
     base: Row | None = plain
-    if not _keeps(sweep, factors, values(plain)):
+    if not _keeps(sweep, factors, _values(factors, plain)):
         # Where `where` forbids the first of every list, the first combination it allows is the base.
         base = first_row([range(len(factor.levels)) for factor in factors], constraints)
     if base is None:
         return [], 0
     further, infeasible = _further(factors, constraints, base)
-    rows = [values(base), *(r for row in further if _keeps(sweep, factors, r := values(row)))]
+    others = (_values(factors, row) for row in further)
+    rows = [_values(factors, base), *(row for row in others if _keeps(sweep, factors, row))]
     infeasible = max(infeasible + len(further) + 1 - len(rows), int(base != plain))
     if sweep.rows == PAIRWISE_FIRST and every_row(factors) <= MAX_ROWS:
         rows += [row for row in _product(sweep, factors)[0] if row not in rows]
     return rows, infeasible
 
 
+def _values(factors: Sequence[Factor], row: Row) -> Values:
+    return tuple(factor.levels[level] for factor, level in zip(factors, row, strict=True))
+
+
 def _further(factors: Sequence[Factor], constraints: list[Constraint], base: Row) -> tuple[list[Row], int]:
     """Return the rows after the base, zero sizes last, and how many the cover had to drop."""
-    if not factors:
-        return [], 0
     full = [
         [index for index, value in enumerate(factor.levels) if not (factor.is_size and value == 0)]
         for factor in factors
@@ -372,35 +363,31 @@ def _further(factors: Sequence[Factor], constraints: list[Constraint], base: Row
 
 def _constraints(sweep: Sweep, factors: Sequence[Factor]) -> Iterator[Constraint]:
     """Yield what must hold of a row: the conditions, and that each input has values."""
-    place = {factor.name: index for index, factor in enumerate(factors) if factor.is_size}
-    own = {factor.name: (index,) for index, factor in enumerate(factors) if factor.is_optional}
+    place = {factor.name: index for index, factor in enumerate(factors)}
 
-    def sizes(used: Row, row: Row) -> dict[str, int]:
-        pairs = ((factors[k], factors[k].levels[level]) for k, level in zip(used, row, strict=True))
-        at = {f.name: value for f, value in pairs if f.is_size and isinstance(value, int)}
-        return {**dict(sweep.automatic), **at}
+    def constraint(names: Iterable[str], own: Iterable[str], allows: Callable[[Sizes], bool]) -> Constraint:
+        used = sorted(place[name] for name in {*names} & dict(sweep.sizes).keys() | {*own})
+        of_these = [factors[k] for k in used]
+
+        def holds(row: Row) -> bool:
+            sizes, options = named(of_these, _values(of_these, row))
+            return None in options.values() or allows({**dict(sweep.automatic), **sizes})
+
+        return Constraint(tuple(used), holds)
 
     for condition in sweep.where:
-        used = tuple(sorted(place[name] for name in condition.names if name in place))
-
-        def holds(row: Row, condition: Condition = condition, used: Row = used) -> bool:
-            return condition.holds(sizes(used, row))
-
-        yield Constraint(used, holds)
+        yield constraint(condition.names, (), condition.holds)
     for item in sweep.inputs:
-        named = {name for name in (*size_names(item), *sweep.of_ranks) if name in place}
-        if not named or isinstance(item, AnnotationSpec):
-            continue
-        used = (*sorted(place[name] for name in named), *own.get(item.name, ()))
+        names = {*size_names(item), *[WORLD] * sweep.across} & dict(sweep.sizes).keys()
+        if names and not isinstance(item, Annotation):
+            yield constraint(names, [item.name] * is_optional(item), partial(_binds, sweep, item))
 
-        def binds(row: Row, item: InputSpec = item, used: Row = used) -> bool:
-            if is_optional(item) and factors[used[-1]].levels[row[-1]] is None:
-                return True
-            try:
-                # How many tensors a list holds makes none of them possible or impossible.
-                bind(item, sizes(used, row), next(iter(levels(item)), None), across=sweep.across)
-            except Infeasible:
-                return False
-            return True
 
-        yield Constraint(used, binds)
+def _binds(sweep: Sweep, item: InputSpec, sizes: Sizes) -> bool:
+    """Whether an input has values at some sizes."""
+    try:
+        # How many tensors a list holds makes none of them possible or impossible.
+        bind(item, sizes, next(iter(levels(item)), None), across=sweep.across)
+    except Infeasible:
+        return False
+    return True

@@ -133,13 +133,13 @@ def tensors_of(an_input: Input) -> tuple[TensorInput, ...]:
 
 
 @dataclass(frozen=True)
-class Annotation:
+class Annotation(Generic[Dimension]):
     """What a spec says of a tensor that a hook builds."""
 
     name: str
     requires_grad: bool | None = None
     avoid: tuple[float, ...] = ()
-    constant_at: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    constant_at: tuple[tuple[int, tuple[Dimension, ...]], ...] = ()
     """As of a `TensorInput`, but dimensions and indices may be negative: its shape is not known yet."""
 
 
@@ -156,7 +156,7 @@ class Case:
     """In call order. Empty when `hook` builds the arguments."""
     hook: str = ""
     """`module:attribute` of a function (generator, device, dtype, **sizes) -> arguments."""
-    annotations: tuple[Annotation, ...] = ()
+    annotations: tuple[Annotation[int], ...] = ()
     """What is known of the tensors that `hook` builds."""
     init: tuple[tuple[str, Nested], ...] | None = None
     """`TargetPlan.init` at the sizes of this case: a module may be swept over its own dimensions."""

@@ -11,6 +11,7 @@ from gradverify.session.worker_ended import WorkerBrokenError, WorkerError
 from gradverify.spec.binding import check_against_targets
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.read import SpecFile
+from gradverify.spec.source import Complaint, at_key
 
 
 def bind_module(module: Module, request: Request) -> list[Mistake]:
@@ -37,7 +38,7 @@ def _bind(module: Module, spec: SpecFile, function: SpecFunction, request: Reque
             function.attribute,
             function.name,
             references=tuple(filter(None, (function.plan.reference, surrogate))),
-            hooks=tuple(filter(None, (function.hook, *_objects(function)))),
+            hooks=tuple(filter(None, (function.sweep.hook, *_objects(function)))),
             init=function.plan.init is not None,
         )
         for event in worker.ask(asked, request.import_timeout):
@@ -55,7 +56,7 @@ def _bind(module: Module, spec: SpecFile, function: SpecFunction, request: Reque
 
 def _unbound(spec: SpecFile, function: SpecFunction, why: str) -> Mistake:
     path = ("functions", function.key)
-    return spec.mistake_at(path, f"`{function.name}` could not be looked up: {why}", key=True)
+    return spec.document.mistake(at_key(path, f"`{function.name}` could not be looked up: {why}"))
 
 
 def _bind_skipped(module: Module, function: SpecFunction) -> None:
@@ -76,7 +77,7 @@ def _not_bound(spec: SpecFile, function: SpecFunction, event: NotBound) -> Mista
     elif ("functions", function.key, "target") in spec.document.values:
         path = (*path, "target")
     near = did_you_mean(event.name, event.candidates)
-    return spec.mistake_at(path, event.message + near, key=len(path) == 2)
+    return spec.document.mistake(Complaint(path, event.message + near, of_key=len(path) == 2))
 
 
 def _objects(function: SpecFunction) -> dict[str, str]:

@@ -24,7 +24,7 @@ from gradverify.session.request import Request
 from gradverify.session.selection import Selection, keyword_filter
 from gradverify.source import read_names
 from gradverify.spec.read import SpecFile, is_path, module_path, named_modules, names_module, read_document
-from gradverify.spec.source import At, Complaint, Document, load
+from gradverify.spec.source import Complaint, Document, load
 
 SUFFIXES = (".yaml", ".yml")
 _OWN_KEYS = {"gradverify", "module", "functions"}
@@ -101,7 +101,7 @@ class SpecLookup:
         first = self._show(paths[0])
         message = f"{first} names {self._show(module)} as well, and spec files are never merged: keep one"
         document = self._document(paths[1])
-        raise SpecError([document.mistake(Complaint(("module",), message, At.VALUE))])
+        raise SpecError([document.mistake(Complaint(("module",), message))])
 
     def _refuse_other_module(self, path: FilePath, module: FilePath) -> None:
         modules = named_modules(self._document(path).data)

@@ -100,7 +100,7 @@ def _draft(module: Module, text: str, entries: tuple[DraftedEntry, ...], *, afre
     if module.spec is None or afresh:
         name = path.parent.resolve() == module.path.parent.resolve()
         reference = module.path.name if name else module.path.as_posix()
-        return Draft(path, render_spec(reference, entries), entries)
+        return Draft(path, render_spec({reference: entries}), entries)
     try:
         extended = extended_spec(text, entries) if entries else text
     except NotExtensibleError as error:

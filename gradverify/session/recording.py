@@ -32,7 +32,7 @@ from gradverify.session.run import Session, prepare
 from gradverify.session.selection import Selection
 from gradverify.session.verifying import verify_target
 from gradverify.source import siblings_of
-from gradverify.spec.draft import DraftedEntry, entry_data, function_of, render_spec_of_modules
+from gradverify.spec.draft import DraftedEntry, entry_data, function_of, render_spec
 from gradverify.spec.plan import plan_deduced
 
 REFUSED = frozenset({"GV001", "GV002"})
@@ -130,7 +130,7 @@ def _recording(ran: Ran, output: Path, session: Session) -> Recording:
     again = next((Path(f.file).name for f in functions if _runs_again(f)), "")
     if again:
         broken = f"importing {again} runs the program: put what it does under `if __name__ == '__main__':`"
-    text = render_spec_of_modules(entries)
+    text = render_spec(entries)
     return Recording(ran.code, functions, text, tuple(reasons), written, broken, ran.others)
 
 

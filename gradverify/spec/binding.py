@@ -10,8 +10,8 @@ from gradverify.model import Mistake, Target, TargetKind
 from gradverify.source import Signature
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.read import SpecFile
-from gradverify.spec.signature import check_annotations, check_inputs
-from gradverify.spec.source import At, Complaint
+from gradverify.spec.signature import check_inputs
+from gradverify.spec.source import Complaint, at_key
 
 
 def check_against_targets(
@@ -32,7 +32,9 @@ def check_against_targets(
         target = by_name.get(function.name)
         if target is not None:
             complaints += _input_complaints(spec, function, target)
-            complaints += _init_complaints(function, target)
+            if function.plan.init is not None and target.kind is not TargetKind.MODULE:
+                message = f"`init` builds an nn.Module, and `{target.attribute}` is none"
+                complaints.append(at_key(("functions", function.key, "init"), message))
         else:
             complaints.append(_missing(spec, function, targets))
     return spec.document.mistakes(complaints)
@@ -44,9 +46,8 @@ def _input_complaints(spec: SpecFile, function: SpecFunction, target: Target) ->
     last = target.attribute.rpartition(":")[2]
     label = f"{last}.forward" if target.kind is TargetKind.FUNCTION else last
     data = spec.document.data
-    raw = data["functions"][function.key]["inputs"] if isinstance(data, dict) else {}
-    check = check_annotations if function.hook else check_inputs
-    return check(Signature(label, target.parameters), raw, ("functions", function.key, "inputs"))
+    raw = data["functions"][function.key] if isinstance(data, dict) else {}
+    return check_inputs(Signature(label, target.parameters), raw, ("functions", function.key))
 
 
 def _takes_anything(function: SpecFunction, target: Target) -> bool:
@@ -59,17 +60,10 @@ def _takes_anything(function: SpecFunction, target: Target) -> bool:
     return target.kind is TargetKind.CALLABLE and hides and not names & set(function.inputs)
 
 
-def _init_complaints(function: SpecFunction, target: Target) -> list[Complaint]:
-    if function.plan.init is None or target.kind is TargetKind.MODULE:
-        return []
-    message = f"`init` builds an nn.Module, and `{target.attribute}` is none"
-    return [Complaint(("functions", function.key, "init"), message, At.KEY)]
-
-
 def _missing(spec: SpecFile, function: SpecFunction, targets: Sequence[Target]) -> Complaint:
     meant = did_you_mean(function.attribute, [target.attribute for target in targets])
     message = f"`{function.attribute}` is not defined in {function.module}{meant}"
     path = ("functions", function.key, "target")
     if path in spec.document.values:
         return Complaint(path, message)
-    return Complaint(path[:2], message, At.KEY)
+    return at_key(path[:2], message)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import yaml
 
 from gradverify.cases.inputs import GROUP, ChoicesSpec, InputSpec, ListSpec, TensorSpec, ValueSpec
-from gradverify.cases.messages import number
+from gradverify.cases.messages import dotted, number
 from gradverify.cases.sizes import Expression, size
 from gradverify.cases.sweep import FunctionSpec
 from gradverify.errors import SpecError
@@ -35,7 +35,7 @@ def function_of(name: str, spec: FunctionSpec, known_codes: Collection[str]) -> 
     raw = entry_data(spec)
     function, faults = read_function(name, raw, split_key(name, raw, "module.py"), known_codes)
     if function is None:
-        raise SpecError([Mistake(f"{'.'.join(map(str, f.path))}: {f.message}") for f in faults])
+        raise SpecError([Mistake(f"{dotted(f.path)}: {f.message}") for f in faults])
     return function
 
 
@@ -178,19 +178,15 @@ class DraftedEntry:
     """Otherwise it is commented out, to be confirmed."""
 
 
-def render_spec(module: str, entries: Sequence[DraftedEntry]) -> str:
-    """Return a new spec file; without an active entry it is one only once some entry is confirmed."""
-    lines = [MODELINE, "gradverify: 1", f"module: {flow(module)}", "functions:"]
-    return "\n".join([*lines, *_entries(entries, "  ", "")]) + "\n"
+def render_spec(entries: Mapping[str, Sequence[DraftedEntry]]) -> str:
+    """Return a new spec file with entries by the paths of their modules.
 
-
-def render_spec_of_modules(entries: Mapping[str, Sequence[DraftedEntry]]) -> str:
-    """Return a new spec file with the entries of several modules, by the modules' paths."""
-    if len(entries) == 1:
-        return render_spec(*next(iter(entries.items())))
-    lines = [MODELINE, "gradverify: 1", "functions:"]
+    Without an active entry it is one only once some entry is confirmed.
+    """
+    only = next(iter(entries)) if len(entries) == 1 else ""
+    lines = [MODELINE, "gradverify: 1", *[f"module: {flow(only)}"] * bool(only), "functions:"]
     for module, of_module in entries.items():
-        lines += _entries(of_module, "  ", f"{module}::")
+        lines += _entries(of_module, "  ", "" if only else f"{module}::")
     return "\n".join(lines) + "\n"
 
 
@@ -274,11 +270,9 @@ def _entry(entry: DraftedEntry, prefix: str) -> list[str]:
         if name == "inputs" and isinstance(value, Mapping) and value:
             lines.append("  inputs:")
             said = dict(entry.input_comments)
-            lines += [_with_comment(f"    {flow(i)}: {flow(v)}", said.get(i, "")) for i, v in value.items()]
+            for key, item in value.items():
+                comment = f"  # {said[key]}" if said.get(key) else ""
+                lines.append(f"    {flow(key)}: {flow(item)}{comment}")
         else:
             lines.append(f"  {name}: {flow(value)}")
     return lines
-
-
-def _with_comment(line: str, comment: str) -> str:
-    return f"{line}  # {comment}" if comment else line

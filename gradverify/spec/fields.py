@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
@@ -28,12 +28,6 @@ from gradverify.cases.sizes import (
 from gradverify.model import Nested, Scalar
 
 DTYPES = (*FLOATING, *COMPLEX, *INTEGERS, "bool")
-DOMAINS = ("real", "positive", "negative", "nonzero", "unit")
-STRUCTURES = (
-    "spd", "symmetric", "invertible", "triangular", "cholesky-factor", "orthogonal",
-    "unit-norm", "simplex", "permutation", "sorted", "offsets", "one-hot",
-)  # fmt: skip
-LAYOUTS = ("sparse_coo", "sparse_csr")
 MAX_COUNT = 100
 """Tensors of one list. Each is differentiated: beyond, a count is too high by mistake."""
 MAX_OUTPUTS = 1000
@@ -45,7 +39,7 @@ GRADIENTS = ("replicate", "partial", "partial(avg)", "shard(0)")
 SHARD = re.compile(r"shard\(\s*(\d{1,2})\s*\)", re.ASCII)
 
 _DIMENSION_KEY = re.compile(r"-?\d+", re.ASCII)
-_ATTRIBUTE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
@@ -81,15 +75,20 @@ def given(value: object) -> object:
     return value
 
 
+def is_finite(value: float) -> bool:
+    """Whether a number is finite as a float64."""
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
+
+
 def finite(value: Any) -> int | float:  # noqa: ANN401 - of whatever kind
     """Refuse what is not a finite number."""
     if not is_integer(value) and not isinstance(value, float):
         raise FieldError(f"must be a number, not {described(value)}")
-    try:
-        if math.isfinite(float(value)):
-            return value  # type: ignore[no-any-return]
-    except OverflowError:
-        pass
+    if is_finite(value):
+        return value  # type: ignore[no-any-return]
     raise FieldError(f"must be a finite number, not {number(value)}")
 
 
@@ -161,18 +160,22 @@ def _dtype(value: object) -> str:
     raise FieldError(f"`{shown(value)}` is no dtype{meant}")
 
 
-def one_of(key: str, plural: str, known: tuple[str, ...]) -> Checked:
+def _word(value: object, key: str, plural: str, known: tuple[str, ...]) -> str:
+    """One word of a few, and of ways of lying on ranks each `shard(1)`, written without spaces."""
+    meant = ""
+    if isinstance(value, str):
+        shard = SHARD.fullmatch(value) if "shard(0)" in known else None
+        if shard or value in known:
+            return f"shard({int(shard[1])})" if shard else value
+        meant = did_you_mean(value, known)
+        if "shard(0)" in known and value.startswith("shard"):
+            meant = "; write the dimension that is split: `shard(0)`"
+    raise FieldError(f"`{key}` cannot be {described(value)}" + (meant or f"; {plural}: {', '.join(known)}"))
+
+
+def one_of(key: str, plural: str, *known: str) -> Checked:
     """Return what checks a word out of a few."""
-
-    def check(value: object) -> str:
-        if isinstance(value, str) and value in known:
-            return value
-        meant = did_you_mean(value, known) if isinstance(value, str) else ""
-        raise FieldError(
-            f"`{key}` cannot be {described(value)}" + (meant or f"; {plural}: {', '.join(known)}")
-        )
-
-    return Checked(check, {"enum": list(known)})
+    return Checked(lambda value: _word(value, key, plural, known), {"enum": list(known)})
 
 
 def _whole(what: str, otherwise: str, low: int, high: int) -> Callable[[Any], int]:
@@ -243,34 +246,21 @@ def _nested(value: object) -> Nested:
     return items
 
 
-def _word(key: str, value: object, known: tuple[str, ...]) -> str:
-    """One way of lying on ranks, as `shard(0)` is written without spaces."""
-    shard = SHARD.fullmatch(value) if isinstance(value, str) else None
-    if shard is not None:
-        return f"shard({int(shard[1])})"
-    if isinstance(value, str) and value in known:
-        return value
-    meant = did_you_mean(value, known) if isinstance(value, str) else ""
-    if isinstance(value, str) and value.startswith("shard"):
-        meant = "; write the dimension that is split: `shard(0)`"
-    raise FieldError(f"`{key}` cannot be {described(value)}" + (meant or f"; known: {', '.join(known)}"))
-
-
 def placement(value: object) -> str:
     """How an input lies on ranks. Raises `ValueError`, with a sentence."""
-    return _word("placement", value, PLACEMENTS)
+    return _word(value, "placement", "known", PLACEMENTS)
 
 
 def gradient(value: object) -> str:
     """How the gradient of a replicated input lies on them; empty for `replicate`. Raises as `placement`."""
-    word = _word("gradient", value, GRADIENTS)
+    word = _word(value, "gradient", "known", GRADIENTS)
     return "" if word == "replicate" else word
 
 
 def output(value: object) -> str:
     """How an output lies on them. Raises as `placement`."""
     if not isinstance(value, dict):
-        return _word("output_placement", value, PLACEMENTS)
+        return _word(value, "output_placement", "known", PLACEMENTS)
     if value == {"replicate": {"gradient": "partial"}}:
         return "replicate(partial)"
     if list(value) != ["on"]:
@@ -317,7 +307,7 @@ def _path(value: object) -> str:
     if not isinstance(value, str):
         raise FieldError(f"must be a dotted path or `module:attribute`, not {described(value)}")
     module, colon, attribute = value.partition(":")
-    if not _ATTRIBUTE.fullmatch(module) or (colon and not _ATTRIBUTE.fullmatch(attribute)):
+    if not DOTTED.fullmatch(module) or (colon and not DOTTED.fullmatch(attribute)):
         raise FieldError(f"`{shown(value)}` is not a dotted path or `module:attribute`")
     return value
 
@@ -394,37 +384,20 @@ def _one_or_more(one: Mapping[str, Any]) -> WithJsonSchema:
 
 
 _POSITION = "must be the position of an output"
+_NATIVE = "must be float64, in which everything is verified; list native dtypes under `dtypes`"
+_TEXT = {"type": "string"}
+_SAID = WithJsonSchema({**_TEXT, "minLength": 1})
 _NUMBER_OR_TEXT = {"type": ["number", "string"]}
 _LITERAL = {"type": ["number", "string", "boolean", "null"]}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT}
 _SIZE = {"type": "integer", "minimum": 0}
-_WORLD = {"type": "integer", "minimum": 1, "maximum": MOST_RANKS}
-_PLACED = {"type": "string", "pattern": r"^(local|replicate|partial|shard\(\d+\))$"}
+_PLACED = {**_TEXT, "pattern": r"^(local|replicate|partial|shard\(\d+\))$"}
 _OUTPUT = [
     _PLACED,
     {"const": {"replicate": {"gradient": "partial"}}},
-    {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0, "maximum": MOST_RANKS - 1}},
+    {"type": "object", "additionalProperties": {**_SIZE, "maximum": MOST_RANKS - 1}},
 ]
-_TEXT = {"type": "string"}
-_SOME = Field(min_length=1)
 _LIST = BeforeValidator(as_list)
-_ONCE = AfterValidator(_each_once)
-
-Dimension = Annotated[int | Expression, Checked(_dimension, {"anyOf": [_SIZE, _TEXT]})]
-Finite = Annotated[int | float, Checked(finite, {"type": "number"})]
-Bound = Annotated[int | float | Expression, Checked(_bound, _NUMBER_OR_TEXT)]
-Bounds = Annotated[
-    list[Bound],
-    AfterValidator(_two),
-    WithJsonSchema({"type": "array", "items": _NUMBER_OR_TEXT, "minItems": 2, "maxItems": 2}),
-]
-Dtype = Annotated[str, Checked(_dtype, {"enum": list(DTYPES)})]
-Domain = Annotated[str, one_of("domain", "domains", DOMAINS)]
-StructureName = Annotated[str, one_of("structure", "structures", STRUCTURES)]
-LayoutName = Annotated[str, one_of("layout", "layouts", LAYOUTS)]
-Integer = Annotated[int | Expression, Checked(_integer, {"type": ["integer", "string"]})]
-Entries = Annotated[Any, Checked(_tuple_of, {"type": "array"})]
-Constants = Annotated[dict[str, Annotated[list[Integer], _SOME]], AfterValidator(_constant_at)]
 _size = _whole(
     "a size is an integer or a list of integers", f"a size is between 0 and {MAX_SIZE}", 0, MAX_SIZE
 )
@@ -432,45 +405,59 @@ _count = _whole(
     "a count is an integer or a list of integers", f"a count is between 1 and {MAX_COUNT}", 1, MAX_COUNT
 )
 _output = _whole(_POSITION, f"{_POSITION}, counted from 0", 0, MAX_OUTPUTS - 1)
-Size = Annotated[int, Checked(_size, _SIZE)]
-Sizes = Annotated[list[Size], AfterValidator(_values("sizes")), _LIST, _one_or_more(_SIZE)]
-Count = Annotated[int, Checked(_count, _COUNT)]
-Counts = Annotated[list[Count], AfterValidator(_values("counts")), _LIST, _one_or_more(_COUNT)]
+
+_Item = TypeVar("_Item")
+Maybe = Annotated[_Item | None, BeforeValidator(given)]
+"""A key that may be absent, and is never null."""
+Some = Annotated[list[_Item], Field(min_length=1)]
+Distinct = Annotated[Some[_Item], AfterValidator(_each_once)]
+Text = Annotated[str, StringConstraints(strict=True)]
+Words = Annotated[Text, _said("must not be empty"), _SAID]
+Reason = Annotated[Text, _said("a reason is required"), _SAID]
+Dimension = Annotated[int | Expression, Checked(_dimension, {"anyOf": [_SIZE, _TEXT]})]
+Shape = list[Dimension]
+Points = list[Annotated[int | float, Checked(finite, {"type": "number"})]]
+Bounds = Annotated[
+    list[Annotated[int | float | Expression, Checked(_bound, _NUMBER_OR_TEXT)]],
+    AfterValidator(_two),
+    WithJsonSchema({"type": "array", "items": _NUMBER_OR_TEXT, "minItems": 2, "maxItems": 2}),
+]
+Dtype = Annotated[str, Checked(_dtype, {"enum": list(DTYPES)})]
+Integer = Annotated[int | Expression, Checked(_integer, {"type": ["integer", "string"]})]
+Entries = Annotated[Any, Checked(_tuple_of, {"type": "array"})]
+Constants = Annotated[dict[str, Some[Integer]], AfterValidator(_constant_at)]
+Sizes = Annotated[
+    list[Annotated[int, Checked(_size, _SIZE)]], AfterValidator(_values("sizes")), _LIST, _one_or_more(_SIZE)
+]
+Counts = Annotated[
+    list[Annotated[int, Checked(_count, _COUNT)]],
+    AfterValidator(_values("counts")),
+    _LIST,
+    _one_or_more(_COUNT),
+]
 LiteralValue = Annotated[Scalar, Checked(_scalar, _LITERAL)]
 Choices = Annotated[list[LiteralValue], Field(json_schema_extra={"minItems": 1}), AfterValidator(_distinct)]
 Values = Annotated[Any, Checked(_nested, {})]
 Placement = Annotated[str, Checked(placement, _PLACED)]
 Gradient = Annotated[str, Checked(gradient, _TEXT)]
-Group = Annotated[str, one_of("process_group", "groups", ("world",))]
-WorldSizes = Annotated[list[Any], AfterValidator(_worlds), _LIST, _one_or_more(_WORLD)]
+WorldSizes = Annotated[
+    list[Any], AfterValidator(_worlds), _LIST, _one_or_more({**_COUNT, "maximum": MOST_RANKS})
+]
 OutputPlacements = Annotated[
-    list[Annotated[str, Checked(output, {})]],
-    _SOME,
+    Some[Annotated[str, Checked(output, {})]],
     _LIST,
     WithJsonSchema({"anyOf": [*_OUTPUT, {"type": "array", "items": {"anyOf": _OUTPUT}, "minItems": 1}]}),
 ]
-_NATIVE = "must be float64, in which everything is verified; list native dtypes under `dtypes`"
 Float64 = Annotated[str, _exactly("float64", _NATIVE)]
+Version = Annotated[Literal[1], _exactly(1, "must be 1, the format version, not {}")]
+Product = Annotated[str, _exactly("product", "must be `product` or a list of cases, not {}")]
 Tolerance = Annotated[float, Checked(_tolerance, {"type": "number", "minimum": 0, "exclusiveMaximum": 1})]
-Text = Annotated[str, StringConstraints(strict=True)]
-Words = Annotated[Text, _said("must not be empty"), WithJsonSchema({**_TEXT, "minLength": 1})]
-Reason = Annotated[Text, _said("a reason is required"), WithJsonSchema({**_TEXT, "minLength": 1})]
 Attribute = Annotated[str, Checked(_path, _TEXT)]
 Reference = Annotated[str, Checked(_reference, _TEXT)]
 Hook = Annotated[str, Checked(_hook, {**_TEXT, "pattern": ":"})]
-Version = Annotated[Literal[1], _exactly(1, "must be 1, the format version, not {}")]
-Where = Annotated[list[Annotated[Condition, Checked(_condition, _TEXT)]], _SOME]
+Where = Some[Annotated[Condition, Checked(_condition, _TEXT)]]
 Day = Annotated[str, Checked(_date, {**_TEXT, "pattern": r"^\d{4}-\d\d-\d\d$"})]
-Names = Annotated[list[Text], _SOME, _ONCE]
-Arguments = Annotated[list[Text], _SOME]
-Output = Annotated[int, Checked(_output, {"type": "integer", "minimum": 0})]
-Outputs = Annotated[list[Output], _SOME, _ONCE]
-DefaultDtype = Annotated[str, one_of("default_dtype", "dtypes", ("float64", "float32"))]
-Device = Annotated[str, one_of("devices", "devices", ("cpu", "cuda"))]
-Devices = Annotated[list[Device], _SOME, _ONCE]
-JudgedDtype = Annotated[str, one_of("dtypes", "dtypes", ("float64", "float32", "bfloat16", "float16"))]
-Dtypes = Annotated[list[JudgedDtype], _SOME, _ONCE]
-Internals = Annotated[str, one_of("internals", "dtypes", ("float32",))]
-Product = Annotated[str, _exactly("product", "must be `product` or a list of cases, not {}")]
+Outputs = Distinct[Annotated[int, Checked(_output, _SIZE)]]
+Dtypes = Distinct[Annotated[str, one_of("dtypes", "dtypes", "float64", "float32", "bfloat16", "float16")]]
 InitValue = Annotated[Any, Checked(_init_value, {"type": [*_LITERAL["type"], "array"]})]
 InitScalar = Annotated[Any, Checked(_init_scalar, _LITERAL)]

@@ -8,57 +8,51 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gradverify.cases.messages import Path, shown
 from gradverify.cases.pairwise import TooManyError
 from gradverify.cases.selecting import matches
 from gradverify.cases.sizes import automatic
 from gradverify.cases.sweep import PAIRWISE, PRODUCT, Cases, Sweep, build_cases, factors_of
-from gradverify.model import WORLD, Case, Companion, ExpectedFailure, InputSource, Scalar, TargetPlan
+from gradverify.model import WORLD, Case, Companion, ExpectedFailure, InputSource, Ranks, Scalar, TargetPlan
+from gradverify.spec.fields import DOTTED
 from gradverify.spec.inputs import read_input
 from gradverify.spec.mistakes import read_entry
-from gradverify.spec.ranks import check_ranks, ranks_of, reserved
 from gradverify.spec.relations import (
     RawFunction,
-    check_each_input,
-    check_forms,
-    check_literals,
-    check_names,
+    check_function,
     check_rows,
-    check_sizes,
     check_xfail_input,
-    undeclared,
 )
 from gradverify.spec.schema import (
-    ANNOTATION,
     INPUT,
+    AnnotationEntry,
     CallEntry,
     CommonEntry,
     HookedEntry,
     SurrogateReason,
     XfailEntry,
 )
-from gradverify.spec.source import At, Complaint
+from gradverify.spec.source import Complaint, at_key
 from gradverify.spec.tensors import contradictions
 
 
-def check_ignore(ignore: Mapping[str, object], known_codes: Collection[str]) -> Iterator[Complaint]:
+def check_ignore(function: RawFunction) -> Iterator[Complaint]:
     """Yield what is wrong with the prefixes of `ignore`."""
-    for prefix in ignore:
+    for prefix in _mapping(function.raw, "ignore"):
         path: Path = ("ignore", prefix)
         if not re.fullmatch(r"GV\d{0,3}", prefix, re.ASCII):
             message = f"`{shown(prefix)}` is not a code: GV101, or a prefix such as GV1"
-            yield Complaint(path, message, At.KEY)
-        elif not any(code.startswith(prefix) for code in known_codes):
-            message = f"no code begins with `{prefix}`{_nearest_code(prefix, known_codes)}"
-            yield Complaint(path, message, At.KEY)
+            yield at_key(path, message)
+        elif not any(code.startswith(prefix) for code in function.known_codes):
+            message = f"no code begins with `{prefix}`{_nearest_code(prefix, function.known_codes)}"
+            yield at_key(path, message)
 
 
-def check_xfail_codes(
-    entry: XfailEntry, known_codes: Collection[str], ignored: Collection[str]
-) -> Iterator[Complaint]:
+def check_xfail_codes(entry: XfailEntry, function: RawFunction) -> Iterator[Complaint]:
     """Yield what is wrong with the codes of one expected failure, by paths inside it."""
+    known_codes, ignored = function.known_codes, _mapping(function.raw, "ignore")
     for index, code in enumerate(entry.codes):
         path: Path = ("codes", index)
         prefix = next((prefix for prefix in ignored if code.startswith(prefix)), None)
@@ -83,7 +77,6 @@ def _nearest_code(prefix: str, known_codes: Collection[str]) -> str:
     return f"; did you mean `{min(numbered, key=distance)}`?" if numbered else ""
 
 
-_DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _KEY = re.compile(r"[^\W\d]\w*(?:\.(?:[^\W\d]\w*|<locals>))*(?:@[\w.-]+)?")
 """`Name`, `Name@variant`, or the qualified name of what is defined in a function: `make.<locals>.Name`."""
 
@@ -98,14 +91,13 @@ class SpecFunction:
     """As the file writes it: its `module:`, or what is before `::`."""
     plan: TargetPlan
     """Its cases have no seeds and its expected failures no lines yet; tolerances are those of the run."""
-    inputs: tuple[str, ...] = ()
+    inputs: tuple[str, ...]
     """Names in spec order."""
-    sweep: Sweep | None = None
-    """What the cases follow from; None where nothing is planned."""
-    hook: str = ""
-    rtol: float | None = None
+    sweep: Sweep
+    """What the cases follow from; empty where nothing is planned."""
+    rtol: float | None
     """Its own tolerance, None for the default of the file."""
-    atol: float | None = None
+    atol: float | None
 
     @property
     def name(self) -> str:
@@ -134,8 +126,7 @@ class FunctionKey:
 
 def split_key(key: str, raw: object, module: str) -> FunctionKey:
     """Take a key apart: `Linear@nobias`, or `path.py::Linear` where the file names no module."""
-    before, colons, after = key.rpartition("::")
-    name = after if colons else key
+    before, _, name = key.rpartition("::")
     target = raw.get("target") if isinstance(raw, dict) else None
     attribute = target if isinstance(target, str) and target else name.partition("@")[0]
     return FunctionKey(before or module, name, attribute)
@@ -149,11 +140,11 @@ def key_complaint(key: str, module: str) -> Complaint | None:
         message = f"`{shown(key)}` names a module, and `module:` does already: write `{shown(name)}`"
     elif not colons and not module:
         message = f"`{shown(key)}` names no module: add `module:` above, or write `path.py::{shown(key)}`"
-    elif colons and not before.endswith(".py") and not _DOTTED.fullmatch(before):
+    elif colons and not before.endswith(".py") and not DOTTED.fullmatch(before):
         message = f"`{shown(before)}` is neither a path to a `.py` file nor a dotted module name"
     elif not _KEY.fullmatch(name):
         message = f"`{shown(name)}` is not the name of a function: write `Name`, or `Name@variant`"
-    return Complaint(("functions", key), message, At.KEY) if message else None
+    return at_key(("functions", key), message) if message else None
 
 
 def read_function(
@@ -165,25 +156,28 @@ def read_function(
     if not isinstance(raw, dict):
         return None, complaints
     broken = [complaint.path[2:] for complaint in complaints]
-    function = _raw_function(raw, entry, broken)
-    complaints += [fault.under(path) for fault in _check(function, broken, known_codes)]
+    function = _raw_function(raw, entry, broken, known_codes)
+    faults = [*check_ignore(function), *check_function(function, broken)]
+    complaints += [fault.under(path) for fault in faults]
     if complaints or entry is None:
         return None, complaints
-    made, faults = _with_cases(key, parts, entry, function, known_codes)
+    made, faults = _with_cases(key, parts, entry, function)
     return made, [fault.under(path) for fault in faults]
 
 
-def _raw_function(raw: Mapping[str, object], entry: CommonEntry | None, broken: list[Path]) -> RawFunction:
+def _raw_function(
+    raw: Mapping[str, object], entry: CommonEntry | None, broken: list[Path], known_codes: Collection[str]
+) -> RawFunction:
     """The entry with its inputs as far as they could be read; where another key is wrong, by themselves."""
     sizes, inputs = (_mapping(raw, name) for name in ("sizes", "inputs"))
     bad, across = {part[:2] for part in broken}, "world_size" in raw
     found: Mapping[str, object] = getattr(entry, "inputs", {})
     if entry is None:
-        forms = ANNOTATION if "arguments" in raw else INPUT
+        validated = AnnotationEntry.model_validate if "arguments" in raw else INPUT.validated
         good = {name for name in inputs if not {("inputs",), ("inputs", name)} & bad}
-        found = {name: forms.validated(value) for name, value in inputs.items() if name in good}
+        found = {name: validated(value) for name, value in inputs.items() if name in good}
     read = {name: read_input(name, value, across=across) for name, value in found.items()}
-    return RawFunction(raw, sizes, inputs, read)
+    return RawFunction(raw, sizes, inputs, read, known_codes)
 
 
 def _mapping(raw: Mapping[str, object], name: str) -> Mapping[str, object]:
@@ -191,58 +185,39 @@ def _mapping(raw: Mapping[str, object], name: str) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _check(function: RawFunction, broken: list[Path], known_codes: Collection[str]) -> Iterator[Complaint]:
-    yield from check_ignore(_mapping(function.raw, "ignore"), known_codes)
-    yield from check_forms(function, broken)
-    yield from check_sizes(function)
-    yield from check_each_input(function)
-    yield from check_literals(function)
-    yield from check_names(function, {str(part[0]) for part in broken if part})
-    yield from check_ranks(function)
-
-
 def _with_cases(
-    key: str, parts: FunctionKey, entry: CommonEntry, function: RawFunction, known_codes: Collection[str]
+    key: str, parts: FunctionKey, entry: CommonEntry, function: RawFunction
 ) -> tuple[SpecFunction | None, list[Complaint]]:
-    sweep = _sweep(entry, function) if function.good or function.hooked else None
-    faults: list[Complaint] = []
-    if sweep is not None and isinstance(entry.cases, list):
-        faults += check_rows(entry.cases, factors_of(sweep))
-    built = Cases()
-    try:
-        built = build_cases(sweep) if sweep is not None and not faults else built
-    except TooManyError as error:
-        at: Path = ("cases",) if entry.cases == PRODUCT else ("sizes",)
-        return None, [Complaint(at, str(error), At.KEY)]
-    if faults:
-        return None, faults
-    faults += (
-        Complaint(f.path, f.message, At.KEY if f.path == ("where",) else At.VALUE) for f in built.faults
-    )
+    sweep, built = Sweep(), Cases()
+    if function.good or function.hooked:
+        sweep = _sweep(entry, function)
+        faults = [*check_rows(entry.cases, factors_of(sweep))] if isinstance(entry.cases, list) else []
+        if faults:
+            return None, faults
+        try:
+            built = build_cases(sweep)
+        except TooManyError as error:
+            at = "cases" if entry.cases == PRODUCT else "sizes"
+            return None, [at_key((at,), str(error))]
+    faults = [Complaint(f.path, f.message, of_key=f.path == ("where",)) for f in built.faults]
     faults += _contradictions(sweep, built.cases)
-    faults += _xfail_faults(entry, function, built.cases, known_codes)
+    faults += _xfail_faults(entry, function, built.cases)
     if faults:
         return None, faults
+    plan, tolerance = _plan(parts, entry, built), entry.tolerance
     return SpecFunction(
-        key,
-        parts.module,
-        replace(_plan(parts, entry, built.cases), infeasible=built.infeasible),
-        inputs=tuple(function.inputs),
-        sweep=sweep,
-        hook="" if sweep is None else sweep.hook,
-        rtol=entry.tolerance.rtol,
-        atol=entry.tolerance.atol,
+        key, parts.module, plan, tuple(function.inputs), sweep, tolerance.rtol, tolerance.atol
     ), []
 
 
 def _sweep(entry: CommonEntry, function: RawFunction) -> Sweep:
     world = {WORLD: entry.world_size} if entry.world_size else {}
-    known = {*entry.sizes, *reserved(function.raw)}
+    known = {*entry.sizes, *function.reserved}
     init = entry.init
     return Sweep(
         inputs=tuple(function.good.values()),
         sizes=tuple((name, tuple(values)) for name, values in {**world, **entry.sizes}.items()),
-        automatic=automatic(undeclared(function.used_names, known)),
+        automatic=automatic(name for name in function.used_names if name not in known),
         hook=entry.arguments if isinstance(entry, HookedEntry) else "",
         where=tuple(entry.where),
         rows=_rows(entry),
@@ -259,21 +234,21 @@ def _rows(entry: CommonEntry) -> str | tuple[tuple[tuple[str, Scalar], ...], ...
     return entry.cases or PAIRWISE
 
 
-def _contradictions(sweep: Sweep | None, cases: tuple[Case, ...]) -> list[Complaint]:
+def _contradictions(sweep: Sweep, cases: tuple[Case, ...]) -> list[Complaint]:
     """What is wrong with inputs at the sizes of some case, each place once: as in the first case."""
     found: dict[Path, Complaint] = {}
     for case in reversed(cases):
         made = {bound.name: bound for bound in case.inputs}
-        for item in sweep.inputs if sweep is not None else ():
-            for complaint in (
-                contradictions(item, made[item.name], dict(case.sizes)) if item.name in made else ()
-            ):
-                reported = complaint.under(("inputs", item.name))
-                found[reported.path] = reported
+        for item in sweep.inputs:
+            if item.name in made:
+                for complaint in contradictions(item, made[item.name], dict(case.sizes)):
+                    reported = complaint.under(("inputs", item.name))
+                    found[reported.path] = reported
     return list(found.values())
 
 
-def _plan(parts: FunctionKey, entry: CommonEntry, cases: tuple[Case, ...]) -> TargetPlan:
+def _plan(parts: FunctionKey, entry: CommonEntry, built: Cases) -> TargetPlan:
+    cases, xfails = built.cases, (one for _, one in _xfails(entry))
     call = entry.reference if isinstance(entry.reference, CallEntry) else None
     return TargetPlan(
         name=parts.name,
@@ -285,14 +260,19 @@ def _plan(parts: FunctionKey, entry: CommonEntry, cases: tuple[Case, ...]) -> Ta
         skip=entry.skip,
         reference_arguments=tuple(call.arguments) if call else (),
         surrogate=_surrogate(entry),
-        expected_failures=tuple(_expected(one) for _, one in _xfails(entry)),
+        expected_failures=tuple(
+            ExpectedFailure(tuple(x.codes), x.reason, x.until, x.input, tuple(x.cases)) for x in xfails
+        ),
         outputs=tuple(entry.outputs) or None,
         default_dtype=entry.default_dtype,
         devices=tuple(entry.devices),
         dtypes=tuple(entry.dtypes),
         internals=entry.internals,
-        ranks=ranks_of(entry),
+        ranks=Ranks(tuple(entry.output_placement) or ("local",), entry.second_order)
+        if entry.world_size
+        else None,
         init=cases[0].init if cases else None,
+        infeasible=built.infeasible,
         notes=entry.notes,
     )
 
@@ -315,15 +295,9 @@ def _xfails(entry: CommonEntry) -> list[tuple[Path, XfailEntry]]:
     return [(("xfail", index), one) for index, one in enumerate(entry.xfail or [])]
 
 
-def _expected(entry: XfailEntry) -> ExpectedFailure:
-    return ExpectedFailure(tuple(entry.codes), entry.reason, entry.until, entry.input, tuple(entry.cases))
-
-
-def _xfail_faults(
-    entry: CommonEntry, function: RawFunction, cases: tuple[Case, ...], known_codes: Collection[str]
-) -> Iterator[Complaint]:
+def _xfail_faults(entry: CommonEntry, function: RawFunction, cases: tuple[Case, ...]) -> Iterator[Complaint]:
     for path, one in _xfails(entry):
-        for fault in check_xfail_codes(one, known_codes, entry.ignore):
+        for fault in check_xfail_codes(one, function):
             yield fault.under(path)
         wrong_input = check_xfail_input(function, one.input)
         if wrong_input:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gradverify.cases.inputs import (
     GROUP,
-    AnnotationSpec,
     ChoicesSpec,
     ConcatSpec,
     InputSpec,
@@ -15,11 +14,12 @@ from gradverify.cases.inputs import (
     TensorSpec,
     ValueSpec,
     expressions,
+    leaves,
     shape_of,
 )
 from gradverify.cases.messages import Path
 from gradverify.cases.sizes import Expression
-from gradverify.model import ObjectInput
+from gradverify.model import Annotation, ObjectInput
 from gradverify.spec import schema
 from gradverify.spec.schema import OfEntry, TensorEntry
 from gradverify.spec.source import as_written
@@ -37,7 +37,7 @@ def read_input(name: str, entry: object, *, across: bool) -> InputSpec:
         case schema.ChoicesEntry(choices=choices):
             made = ChoicesSpec(name, tuple(choices))
         case schema.AnnotationEntry(avoid=avoid, constant_at=constants, requires_grad=wanted):
-            made = AnnotationSpec(name, wanted, tuple(map(float, avoid)), _constants(constants))
+            made = Annotation(name, wanted, tuple(map(float, avoid)), _constants(constants))
         case schema.GroupEntry():
             made = ObjectInput(name, GROUP)
         case schema.ObjectEntry(path=path, init=init, parameters=parameters):
@@ -75,21 +75,7 @@ def _constants(written: Mapping[str, Any]) -> tuple[tuple[int, tuple[Any, ...]],
     return tuple((int(key), tuple(indices)) for key, indices in written.items())
 
 
-def given_keys(raw: object, path: Path) -> Collection[str]:
-    """Return the keys that a spec gives of a tensor at a path of its entry; a bare list is its shape."""
-    for part in path:
-        raw = raw[part]  # type: ignore[index]
-    return raw.keys() if isinstance(raw, dict) else ("shape",)
-
-
 def written_expressions(item: InputSpec, raw: object) -> list[tuple[Path, Expression]]:
     """Return the size expressions of an input in the order in which its entry has them."""
-    order = {path: number for number, path in enumerate(_paths(raw, ()))}
+    order = {path: number for number, (path, _) in enumerate(leaves(raw))}
     return sorted(expressions(item), key=lambda found: order.get(as_written(raw, found[0]), 0))
-
-
-def _paths(raw: object, path: Path) -> Iterator[Path]:
-    yield path
-    if isinstance(raw, dict | list):
-        for key, inner in raw.items() if isinstance(raw, dict) else enumerate(raw):
-            yield from _paths(inner, (*path, key))

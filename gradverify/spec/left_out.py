@@ -9,7 +9,6 @@ from gradverify.cases.further import Asked, combined
 from gradverify.cases.inputs import (
     COMPLEX,
     FLOATING,
-    AnnotationSpec,
     ConcatSpec,
     InputSpec,
     ListSpec,
@@ -17,7 +16,7 @@ from gradverify.cases.inputs import (
 )
 from gradverify.cases.messages import listed
 from gradverify.cases.sweep import PAIRWISE, Sweep, broken, every_row, factors_of
-from gradverify.model import Case, Effort, TargetPlan
+from gradverify.model import Annotation, Case, Effort, TargetPlan
 
 MOST_ORDERS = 2
 """Pairs of sizes that are named."""
@@ -34,16 +33,13 @@ SECOND_ORDER = "second derivatives at sizes and combinations beside those of its
 OPEN_SIZES = "other sizes, which the spec leaves open"
 
 
-def left_out(plan: TargetPlan, asked: Asked) -> tuple[str, ...]:
-    """Phrases, the most telling first, of a plan with the cases of an effort."""
-    return tuple(_phrases(plan, asked))
-
-
-def _phrases(plan: TargetPlan, asked: Asked) -> Iterator[str]:
+def left_out(plan: TargetPlan, asked: Asked) -> Iterator[str]:
+    """Yield phrases, the most telling first, of a plan with the cases of an effort."""
     sweep, effort, inferred = asked.sweep, asked.effort, asked.inferred
     quick, thorough = effort is Effort.QUICK, effort is Effort.THOROUGH
-    if not inferred:
-        yield from _gradients(sweep)
+    undemanded = [item.name for item in sweep.inputs if not inferred and _is_never_differentiated(item)]
+    if undemanded:  # backward may return one all the same
+        yield f"the gradient{'s' * (len(undemanded) > 1)} of {listed(undemanded)} (requires_grad: false)"
     known = len(plan.declared or plan.cases)
     missing = known - len(plan.cases)
     if missing > 0:
@@ -66,13 +62,6 @@ def _phrases(plan: TargetPlan, asked: Asked) -> Iterator[str]:
     yield THREE_TOGETHER
 
 
-def _gradients(sweep: Sweep) -> Iterator[str]:
-    """Gradients that a spec says are not asked for: backward may return one all the same."""
-    names = [item.name for item in sweep.inputs if _is_never_differentiated(item)]
-    if names:
-        yield f"the gradient{'s' * (len(names) > 1)} of {listed(names)} (requires_grad: false)"
-
-
 def _is_never_differentiated(item: InputSpec) -> bool:
     """Whether an input could be differentiated and is not, because its entry says so."""
     match item:
@@ -80,7 +69,7 @@ def _is_never_differentiated(item: InputSpec) -> bool:
             return wanted is False and not mutated and dtype in FLOATING + COMPLEX
         case ListSpec(items=items):
             return all(map(_is_never_differentiated, items))
-        case ConcatSpec(requires_grad=wanted) | AnnotationSpec(requires_grad=wanted):
+        case ConcatSpec(requires_grad=wanted) | Annotation(requires_grad=wanted):
             return wanted is False
         case _:
             return False

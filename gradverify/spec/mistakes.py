@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gradverify.cases.messages import Path, described, did_you_mean, dotted, nearest, shown
 from gradverify.spec import schema
-from gradverify.spec.schema import INPUT_FORMS
-from gradverify.spec.source import MOST_REPORTED, At, Complaint
+from gradverify.spec.schema import KEYED
+from gradverify.spec.source import MOST_REPORTED, Complaint, at_key
 
-_Model = TypeVar("_Model", bound=BaseModel)
 _EXPECTED = {
     "string_type": "a string",
     "int_type": "an integer",
@@ -25,37 +24,20 @@ _EXPECTED = {
 """What an error type of pydantic expects, in words."""
 
 
-def _keys(model: type[BaseModel]) -> frozenset[str]:
-    return frozenset(field.alias or key for key, field in model.model_fields.items())
-
-
-_MODELS: dict[str, type[BaseModel]] = {
+_MODELS = {
+    **schema.FUNCTION.forms,
+    **schema.INPUT.forms,
+    **schema.SURROGATE.forms,
     "file": schema.FileEntry,
     "defaults": schema.Defaults,
     "tolerance": schema.ToleranceEntry,
-    "function": schema.FunctionEntry,
-    "hooked": schema.HookedEntry,
-    "tensor": schema.TensorEntry,
     "item": schema.TensorEntry,
-    "value": schema.ValueEntry,
-    "choices": schema.ChoicesEntry,
-    "list": schema.ListEntry,
     "of": schema.OfEntry,
-    "concat": schema.ConcatEntry,
-    "object": schema.ObjectEntry,
-    "tuple": schema.TupleEntry,
-    "size": schema.SizeEntry,
-    "process_group": schema.GroupEntry,
     "annotation": schema.AnnotationEntry,
     "reference": schema.CallEntry,
-    "surrogate": schema.SurrogateCall,
-    "reason": schema.SurrogateReason,
     "xfail": schema.XfailEntry,
 }
-_KNOWN = {name: _keys(model) for name, model in _MODELS.items()}
-"""The keys that each kind of mapping knows."""
-_KNOWN["function"] |= _KNOWN["hooked"]
-_TENSOR = _KNOWN["tensor"]
+"""The kinds of mapping that a spec has."""
 _ELSEWHERE = {
     "of": "`of` belongs inside `list`: `list: {of: [b, n], count: [2, 1]}`",
     "count": "`count` belongs inside `list`: `list: {of: [b, n], count: [2, 1]}`",
@@ -69,24 +51,27 @@ def file_complaints(raw: object) -> list[Complaint]:
     top = raw
     if isinstance(raw, dict) and isinstance(raw.get("functions"), dict):
         top = {**raw, "functions": {}}
-    return _validated(schema.FileEntry, top, (), "file")[1]
+    return _validated(top, (), "file")[1]
 
 
 def read_entry(raw: object, prefix: Path) -> tuple[schema.CommonEntry | None, list[Complaint]]:
     """Return the entry of one function, None where something is wrong with it, each key by itself."""
-    form = schema.function_form(raw)
-    return _validated(schema.HookedEntry if form == "hooked" else schema.FunctionEntry, raw, prefix, form)
+    return _validated(raw, prefix, schema.function_form(raw))
 
 
-def _validated(
-    model: type[_Model], raw: object, prefix: Path, level: str
-) -> tuple[_Model | None, list[Complaint]]:
+def _validated(raw: object, prefix: Path, level: str) -> tuple[Any, list[Complaint]]:
     try:
-        return model.model_validate(raw), []
+        return _MODELS[level].model_validate(raw), []
     except ValidationError as error:
         errors = error.errors(include_url=False)[: MOST_REPORTED + 1]
         reported = [one for one in errors if not _reported(one, errors)]
         return None, list(dict.fromkeys(_complaint(one, prefix, level, raw) for one in reported))
+
+
+def _keys(form: str) -> set[str]:
+    """The keys that a kind of mapping knows; `arguments` makes a function another kind."""
+    own = {field.alias or key for key, field in _MODELS[form].model_fields.items()}
+    return own | {"arguments"} if form == "function" else own
 
 
 def _reported(error: ErrorDetails, errors: list[ErrorDetails]) -> bool:
@@ -103,9 +88,9 @@ def _complaint(error: ErrorDetails, prefix: Path, level: str, raw: object) -> Co
     path = tuple(error["loc"])
     if error["type"] == "extra_forbidden":
         form = _form(path[:-1], level, raw)
-        return Complaint(prefix + path, _unknown_key(prefix, path, form), At.KEY)
+        return at_key(prefix + path, _unknown_key(prefix, path, form))
     if error["type"] == "missing":
-        return Complaint(prefix + path[:-1], f"`{path[-1]}` is missing", At.KEY)
+        return at_key(prefix + path[:-1], f"`{path[-1]}` is missing")
     return Complaint(prefix + path, _sentence(error, prefix + path, level, path))
 
 
@@ -159,15 +144,15 @@ def _unknown_key(prefix: Path, path: Path, form: str) -> str:
     reported = _misplaced(key, form)
     if reported:
         return reported
-    known = _KNOWN[form] | ({*INPUT_FORMS} if form == "tensor" else set())
-    where = dotted(prefix + path[:-1])
-    meant = did_you_mean(key, known) or f"; known keys: {', '.join(sorted(_KNOWN[form]))}"
+    known, where = _keys(form), dotted(prefix + path[:-1])
+    more = KEYED if form == "tensor" else ()
+    meant = did_you_mean(key, {*known, *more}) or f"; known keys: {', '.join(sorted(known))}"
     return f"unknown key `{name}` {f'in {where}' if where else 'at the top'}{meant}"
 
 
 def _misplaced(key: str, form: str) -> str:
     """Return the sentence for a key of the format that is in the wrong mapping."""
-    of_inputs = key in _TENSOR or key in INPUT_FORMS
+    of_inputs = key in {*_keys("tensor"), *KEYED}
     reported = ""
     match form:
         case "value" if of_inputs:
@@ -184,7 +169,7 @@ def _misplaced(key: str, form: str) -> str:
             reported = "`reason` conflicts with `call`"
         case "reason" if key == "inputs":
             reported = "`inputs` conflicts with `reason`"
-        case _ if form in INPUT_FORMS and (of_inputs or key in _ELSEWHERE):
+        case _ if form in KEYED and (of_inputs or key in _ELSEWHERE):
             reported = f"`{key}` conflicts with `{form}`"
     return reported
 

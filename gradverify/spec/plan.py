@@ -36,17 +36,16 @@ def plan_function(  # noqa: PLR0913 - what the run decides
     known = spec.signatures.get(key)
     order = parameters or (known.parameters if known else ())
     seed = defaults.seed if seed is None else seed
-    usual = [defaults.rtol, defaults.atol]
-    if configured is not None:
-        reported = [name in defaults.model_fields_set for name in ("rtol", "atol")]
-        usual = [own if said else other for own, other, said in zip(usual, configured, reported, strict=True)]
+    usual = {"rtol": defaults.rtol, "atol": defaults.atol}
+    given = zip(usual, configured or (), strict=False)
+    usual |= {name: value for name, value in given if name not in defaults.model_fields_set}
     plan = dataclasses.replace(
         function.plan,
         spec_file=spec.shown_path,
         spec_line=spec.document.line_of(("functions", key)),
         dtypes=function.plan.dtypes or tuple(defaults.dtypes),
-        rtol=next(value for value in (rtol, function.rtol, usual[0]) if value is not None),
-        atol=next(value for value in (atol, function.atol, usual[1]) if value is not None),
+        rtol=next(value for value in (rtol, function.rtol, usual["rtol"]) if value is not None),
+        atol=next(value for value in (atol, function.atol, usual["atol"]) if value is not None),
         expected_failures=_expected_failures(spec, key, function),
     )
     return _with_cases(plan, function.sweep, seed, order, effort)
@@ -67,15 +66,15 @@ def plan_deduced(
 
 
 def _with_cases(
-    plan: TargetPlan, sweep: Sweep | None, seed: int, order: Sequence[Parameter], effort: Effort
+    plan: TargetPlan, sweep: Sweep, seed: int, order: Sequence[Parameter], effort: Effort
 ) -> TargetPlan:
     """The plan with the cases of a sweep, and what is left out of it; as it is where nothing is planned."""
-    if sweep is None or not plan.cases:
+    if not plan.cases:
         return plan
     inferred = plan.source is InputSource.INFERRED
     asked = Asked(sweep, plan.name, seed, tuple(order), effort, inferred=inferred)
     plan = with_cases(plan, asked)
-    return dataclasses.replace(plan, left_out=left_out(plan, asked))
+    return dataclasses.replace(plan, left_out=tuple(left_out(plan, asked)))
 
 
 def _expected_failures(spec: SpecFile, key: str, function: SpecFunction) -> tuple[ExpectedFailure, ...]:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path as FilePath
 
 from gradverify.cases.messages import Path, did_you_mean, shown
 from gradverify.errors import SpecError
-from gradverify.model import Mistake
 from gradverify.module_files import dotted_name, find_module
 from gradverify.source import ModuleNames, Signature, read_names
+from gradverify.spec.fields import DOTTED
 from gradverify.spec.function import FunctionKey, SpecFunction, key_complaint, read_function, split_key
 from gradverify.spec.mistakes import file_complaints
 from gradverify.spec.schema import Defaults
-from gradverify.spec.signature import check_annotations, check_inputs
-from gradverify.spec.source import MOST_REPORTED, At, Complaint, Document, load
-
-_DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+from gradverify.spec.signature import check_inputs
+from gradverify.spec.source import MOST_REPORTED, Complaint, Document, at_key, load
 
 
 @dataclass(frozen=True)
@@ -33,10 +31,6 @@ class SpecFile:
     """By key, in the order of the file."""
     signatures: Mapping[str, Signature] = field(repr=False)
     """By key: parameters as the module's source shows them, where it alone decides."""
-
-    def mistake_at(self, path: Path, message: str, *, key: bool) -> Mistake:
-        """Put a message at a place of the file: its key, or its value."""
-        return self.document.mistake(Complaint(path, message, At.KEY if key else At.VALUE))
 
     def module_paths(self) -> tuple[FilePath, ...]:
         """Return the source files of the modules this spec names, each once; unfindable ones are left out."""
@@ -63,11 +57,14 @@ def read_document(document: Document, path: FilePath, known_codes: Collection[st
     """Check a document that is YAML already; see `read_spec`."""
     data = document.data if isinstance(document.data, dict) else {}
     module = data.get("module")
-    complaints = [*file_complaints(document.data), *_module_complaints(module, path.parent)]
+    complaints = file_complaints(document.data)
+    fault = _wrong_module(module, path.parent) if isinstance(module, str) else ""
+    if fault:
+        complaints.append(Complaint(("module",), fault))
     entries = data["functions"] if isinstance(data.get("functions"), dict) else {}
     if entries == {} and "functions" in data and not any(one.path == ("functions",) for one in complaints):
-        complaints.append(Complaint(("functions",), "`functions` is empty: name at least one", At.KEY))
-    sources = _Sources(path.parent)
+        complaints.append(at_key(("functions",), "`functions` is empty: name at least one"))
+    names_of = cache(_names_of)
     functions: dict[str, SpecFunction] = {}
     signatures: dict[str, Signature] = {}
     for key, raw in entries.items():
@@ -76,11 +73,11 @@ def read_document(document: Document, path: FilePath, known_codes: Collection[st
         wrong_key = key_complaint(key, module if isinstance(module, str) else "?" * ("module" in data))
         parts = split_key(key, raw, module if isinstance(module, str) else "")
         function, faults = read_function(key, raw, parts, known_codes)
-        complaints += [wrong_key] if wrong_key else _name_complaints(key, raw, parts, sources)
+        names = names_of(parts.module, path.parent)
+        complaints += [wrong_key] if wrong_key else _name_complaints(key, raw, parts, names, path.parent)
         complaints += faults
-        signature = sources.signature(parts)
-        if signature:
-            signatures[key] = signature
+        if names and parts.attribute in names.signatures:
+            signatures[key] = names.signatures[parts.attribute]
         if function:
             functions[key] = function
     if complaints or document.complaints:
@@ -109,7 +106,7 @@ def module_path(module: str, folder: FilePath) -> FilePath | None:
     """Return the source file that a spec in `folder` means, None where there is none to be found."""
     try:
         if not is_path(module):
-            return find_module(module, folder) if _DOTTED.fullmatch(module) else None
+            return find_module(module, folder) if DOTTED.fullmatch(module) else None
         path = folder / module
         path = path / "__init__.py" if path.is_dir() else path
         return path if path.is_file() else None
@@ -126,16 +123,12 @@ def names_module(module: str, folder: FilePath, path: FilePath) -> bool:
     return named is not None and named.resolve() == path.resolve()
 
 
-def _module_complaints(module: object, folder: FilePath) -> list[Complaint]:
-    if not isinstance(module, str):
-        return []
-    if not is_path(module):
-        if _DOTTED.fullmatch(module):
-            return []
-        message = f"`{shown(module)}` is neither a path to a `.py` file nor a dotted module name"
-        return [Complaint(("module",), message)]
-    fault = _missing_file(module, folder)
-    return [Complaint(("module",), fault)] if fault else []
+def _wrong_module(module: str, folder: FilePath) -> str:
+    """Why `module:` names no module; empty where it does, and where only an import can tell."""
+    if is_path(module):
+        return _missing_file(module, folder)
+    neither = f"`{shown(module)}` is neither a path to a `.py` file nor a dotted module name"
+    return "" if DOTTED.fullmatch(module) else neither
 
 
 def _missing_file(module: str, folder: FilePath) -> str:
@@ -160,14 +153,15 @@ def _missing_module(module: str, folder: FilePath) -> str:
     )
 
 
-def _name_complaints(key: str, raw: object, parts: FunctionKey, sources: _Sources) -> list[Complaint]:
+def _name_complaints(
+    key: str, raw: object, parts: FunctionKey, names: ModuleNames | None, folder: FilePath
+) -> list[Complaint]:
     """Check the key, and the names of its inputs, against the module's source."""
     path: Path = ("functions", key)
     if "::" in key:
-        fault = _missing_module(parts.module, sources.folder)
+        fault = _missing_module(parts.module, folder)
         if fault:
-            return [Complaint(path, fault, At.KEY)]
-    names = sources.names(parts.module)
+            return [at_key(path, fault)]
     if names is None or not parts.attribute.isidentifier():
         return []
     if parts.attribute not in names.names:
@@ -176,36 +170,15 @@ def _name_complaints(key: str, raw: object, parts: FunctionKey, sources: _Source
         target = isinstance(raw, dict) and "target" in raw
         meant = did_you_mean(parts.attribute, names.definitions) or did_you_mean(parts.attribute, names.names)
         message = f"`{shown(parts.attribute)}` is not defined in {parts.module}{meant}"
-        return [Complaint((*path, "target"), message) if target else Complaint(path, message, At.KEY)]
+        return [Complaint((*path, "target"), message) if target else at_key(path, message)]
     signature = names.signatures.get(parts.attribute)
-    inputs = raw.get("inputs") if isinstance(raw, dict) else None
-    if signature is None or not isinstance(inputs, dict) or not inputs:
-        return []
-    check = check_annotations if isinstance(raw, dict) and "arguments" in raw else check_inputs
-    return check(signature, inputs, (*path, "inputs"))
+    return check_inputs(signature, raw, path) if signature else []
 
 
-class _Sources:
-    """The names that each module of one spec defines, each source read once."""
-
-    def __init__(self, folder: FilePath) -> None:
-        self.folder = folder
-        self._known: dict[str, ModuleNames | None] = {}
-
-    def names(self, module: str) -> ModuleNames | None:
-        """Return what a module defines, None where it cannot be distinguished from source."""
-        if module not in self._known:
-            self._known[module] = self._read(module)
-        return self._known[module]
-
-    def signature(self, parts: FunctionKey) -> Signature | None:
-        """Return how a function is called, None where its source alone does not decide."""
-        names = self.names(parts.module)
-        return names.signatures.get(parts.attribute) if names else None
-
-    def _read(self, module: str) -> ModuleNames | None:
-        try:
-            path = module_path(module, self.folder)
-            return read_names(path.read_bytes()) if path else None
-        except (OSError, ValueError):
-            return None
+def _names_of(module: str, folder: FilePath) -> ModuleNames | None:
+    """Return what a module defines, None where it cannot be distinguished from source."""
+    try:
+        path = module_path(module, folder)
+        return read_names(path.read_bytes()) if path else None
+    except (OSError, ValueError):
+        return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from pathlib import Path as FilePath
 
 import yaml
@@ -56,24 +55,23 @@ def as_written(data: object, path: Path) -> Path:
     return found
 
 
-class At(Enum):
-    """Which end of an entry a complaint points to."""
-
-    KEY = "key"
-    VALUE = "value"
-
-
 @dataclass(frozen=True)
 class Complaint:
     """What is wrong with one place of the data, before it is known where that is in the file."""
 
     path: Path
     message: str
-    at: At = At.VALUE
+    of_key: bool = False
+    """It points to the key of an entry, not to its value."""
 
     def under(self, prefix: Path) -> Complaint:
         """Return the same complaint, its path seen from further up."""
-        return Complaint(prefix + self.path, self.message, self.at)
+        return replace(self, path=prefix + self.path)
+
+
+def at_key(path: Path, message: str) -> Complaint:
+    """Return what is wrong with a key, or with an entry as a whole."""
+    return Complaint(path, message, of_key=True)
 
 
 @dataclass(frozen=True)
@@ -113,18 +111,14 @@ class Document:
 
     def line_of(self, path: Path) -> int:
         """Return the line of the key at `path`."""
-        return self._span(Complaint(path, "", At.KEY)).line
+        return self._span(at_key(path, "")).line
 
     def _span(self, complaint: Complaint) -> Span:
-        first, second = self.values, self.keys
-        if complaint.at is At.KEY:
-            first, second = second, first
+        places = (self.keys, self.values) if complaint.of_key else (self.values, self.keys)
         whole = as_written(self.data, complaint.path)
-        for length in range(len(whole), -1, -1):
-            path = whole[:length]
-            if path in first or path in second:
-                return first[path] if path in first else second[path]
-        return Span(1, 1, 1)
+        paths = (whole[:length] for length in range(len(whole), -1, -1))
+        found = (place[path] for path in paths for place in places if path in place)
+        return next(found, Span(1, 1, 1))
 
 
 def load(path: FilePath, shown_path: str) -> Document:
@@ -170,18 +164,17 @@ def _compose(text: str, lines: tuple[str, ...], shown_path: str) -> yaml.Node | 
     except yaml.reader.ReaderError as error:
         before = _BREAK.split(text[: error.position])
         span = Span(len(before), len(before[-1]) + 1, 1)
-        message = f"not valid YAML: the character U+{ord(text[error.position]):04X} is not allowed"
-        raise SpecError([_mistake(shown_path, lines, span, message)]) from None
+        message = f"the character U+{ord(text[error.position]):04X} is not allowed"
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         span = Span(mark.line + 1, mark.column + 1, 1) if mark else Span(1, 1, 1)
         problem = str(error.problem or error.context).removeprefix("but ")
-        hint = f" ({_HINTS[problem]})" if problem in _HINTS else ""
-        raise SpecError([_mistake(shown_path, lines, span, f"not valid YAML: {problem}{hint}")]) from None
+        message = f"{problem} ({_HINTS[problem]})" if problem in _HINTS else problem
     except (ValueError, OverflowError):
         # PyYAML converts escapes and version numbers without a guard: "\UFFFFFFFF", %YAML 1.<5000 digits>.
         place = (loader.line + 1, loader.column + 1) if loader is not None else (1, 1)
         raise _failed(shown_path, "not valid YAML: an escape or a number is out of range", place) from None
+    raise SpecError([_mistake(shown_path, lines, span, f"not valid YAML: {message}")])
 
 
 class _Walk:
@@ -219,16 +212,13 @@ class _Walk:
             self._fatal(node, f"a {kind} has at most {MAX_ENTRIES} entries, not {len(node.value)}")
             return None
         self._open.add(id(node))
-        data = (
-            self._mapping(node, path, depth)
-            if isinstance(node, yaml.MappingNode)
-            else self._list(node, path, depth)
-        )
+        data: object
+        if isinstance(node, yaml.MappingNode):
+            data = self._mapping(node, path, depth)
+        else:
+            data = [self.convert(one, (*path, index), depth + 1) for index, one in enumerate(node.value)]
         self._open.discard(id(node))
         return data
-
-    def _list(self, node: yaml.Node, path: Path, depth: int) -> list[object]:
-        return [self.convert(child, (*path, index), depth + 1) for index, child in enumerate(node.value)]
 
     def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, object]:
         data: dict[str, object] = {}
@@ -272,12 +262,8 @@ class _Walk:
             return scalar_value(node.tag, node.value)
         except (ValueError, OverflowError):
             known = node.tag.startswith("tag:yaml.org,2002:int")
-            message = (
-                f"`{shown(node.value)}` is out of range"
-                if known
-                else f"the tag `{shown(node.tag)}` is not supported"
-            )
-            self._fatal(node, message)
+            unknown = f"the tag `{shown(node.tag)}` is not supported"
+            self._fatal(node, f"`{shown(node.value)}` is out of range" if known else unknown)
             return None
 
     def _place(self, node: yaml.Node, path: Path) -> None:

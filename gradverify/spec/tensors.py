@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from itertools import pairwise
 
 from gradverify.cases.inputs import (
@@ -19,59 +18,53 @@ from gradverify.cases.inputs import (
     ConcatSpec,
     InputSpec,
     TensorSpec,
+    leaves,
     parts_of,
     shape_of,
     size_names,
 )
-from gradverify.cases.messages import Path, described, number, shown
+from gradverify.cases.messages import described, number, shown
 from gradverify.cases.sizes import at_sizes
-from gradverify.model import ConcatInput, Input, Nested, Scalar, TensorInput, tensors_of
-from gradverify.spec.source import At, Complaint
+from gradverify.model import ConcatInput, Input, Scalar, TensorInput, tensors_of
+from gradverify.spec.fields import is_finite
+from gradverify.spec.source import Complaint, at_key
 
 Given = Collection[str]
 """The keys of a tensor that its entry has: a default that is written out is another thing."""
 
 
-class Form(Enum):
-    """Which part of the shape a structure speaks of; the words complete "needs"."""
-
-    MATRIX = "a square matrix in the last two dimensions"
-    ROWS = "at least one dimension"
-    VECTOR = "exactly one dimension"
+MATRIX = "a square matrix in the last two dimensions"
+ROWS = "at least one dimension"
+VECTOR = "exactly one dimension"
 
 
 @dataclass(frozen=True)
 class Structure:
     """The demands of one structure."""
 
-    form: Form
+    form: str
+    """Which part of the shape it speaks of; the words complete "needs"."""
     dtypes: tuple[str, ...]
     beside: frozenset[str] = frozenset()
     """Keys about values that still mean something beside it."""
 
-    @property
-    def kind(self) -> str:
-        """The dtypes in words."""
-        if self.dtypes == FLOATING:
-            return "a floating dtype"
-        return "an integer dtype" if self.dtypes == _INTEGER else "a real dtype"
-
 
 _INTEGER = tuple(INTEGERS)
+_KINDS = {FLOATING: "a floating dtype", _INTEGER: "an integer dtype"}
 _ENTRYWISE = frozenset({"range", "domain", "avoid"})
 STRUCTURES = {
-    "spd": Structure(Form.MATRIX, FLOATING),
-    "symmetric": Structure(Form.MATRIX, FLOATING, _ENTRYWISE),
-    "invertible": Structure(Form.MATRIX, FLOATING),
-    "triangular": Structure(Form.MATRIX, FLOATING, frozenset({"range"})),
-    "cholesky-factor": Structure(Form.MATRIX, FLOATING),
-    "orthogonal": Structure(Form.MATRIX, FLOATING),
-    "unit-norm": Structure(Form.ROWS, FLOATING),
-    "simplex": Structure(Form.ROWS, FLOATING),
-    "permutation": Structure(Form.VECTOR, _INTEGER, frozenset({"range"})),
-    "sorted": Structure(Form.ROWS, (*FLOATING, *_INTEGER), _ENTRYWISE | {"special", "ties", "distinct"}),
-    "offsets": Structure(Form.VECTOR, _INTEGER, frozenset({"range", "ties", "distinct"})),
-    "one-hot": Structure(Form.ROWS, (*FLOATING, *_INTEGER, "bool")),
+    "spd": Structure(MATRIX, FLOATING),
+    "symmetric": Structure(MATRIX, FLOATING, _ENTRYWISE),
+    "invertible": Structure(MATRIX, FLOATING),
+    "triangular": Structure(MATRIX, FLOATING, frozenset({"range"})),
+    "cholesky-factor": Structure(MATRIX, FLOATING),
+    "orthogonal": Structure(MATRIX, FLOATING),
+    "unit-norm": Structure(ROWS, FLOATING),
+    "simplex": Structure(ROWS, FLOATING),
+    "permutation": Structure(VECTOR, _INTEGER, frozenset({"range"})),
+    "sorted": Structure(ROWS, (*FLOATING, *_INTEGER), _ENTRYWISE | {"special", "ties", "distinct"}),
+    "offsets": Structure(VECTOR, _INTEGER, frozenset({"range", "ties", "distinct"})),
+    "one-hot": Structure(ROWS, (*FLOATING, *_INTEGER, "bool")),
 }
 OWN_VALUES = {"permutation", "one-hot"}
 """Structures whose values follow from the shape: an integer tensor of them needs no range."""
@@ -88,19 +81,15 @@ def check_structure(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
     structure = STRUCTURES[name]
     if spec.dtype not in structure.dtypes:
         reported = "dtype" in given
-        fix = "" if reported or structure.dtypes != _INTEGER else ": add `dtype: int64`"
-        found = f", not {spec.dtype}" if reported else fix
-        yield Complaint(
-            ("dtype" if reported else "structure",), f"structure `{name}` needs {structure.kind}{found}"
-        )
+        found = f", not {spec.dtype}" if reported else ": add `dtype: int64`" * (structure.dtypes == _INTEGER)
+        kind = _KINDS.get(structure.dtypes, "a real dtype")
+        yield Complaint(("dtype" if reported else "structure",), f"structure `{name}` needs {kind}{found}")
     for key in _ABOUT_VALUES:
         if _is_said(spec, given, key) and key not in structure.beside:
-            yield Complaint((key,), f"`{key}` conflicts with `structure: {name}`", At.KEY)
-    short = rank < (2 if structure.form is Form.MATRIX else 1)
-    if short or (structure.form is Form.VECTOR and rank != 1):
-        yield Complaint(
-            ("structure",), f"structure `{name}` needs {structure.form.value}, not a shape of {rank}"
-        )
+            yield at_key((key,), f"`{key}` conflicts with `structure: {name}`")
+    short = rank < (2 if structure.form is MATRIX else 1)
+    if short or (structure.form is VECTOR and rank != 1):
+        yield Complaint(("structure",), f"structure `{name}` needs {structure.form}, not a shape of {rank}")
 
 
 def _is_said(spec: TensorSpec, given: Given, key: str) -> bool:
@@ -110,7 +99,7 @@ def _is_said(spec: TensorSpec, given: Given, key: str) -> bool:
 def _structure_contradictions(bound: TensorInput, at: str) -> Iterator[Complaint]:
     """Yield what the sizes of a feasible case reveal: matrices that are not square, wrong ranges."""
     shape, bounds, structure = bound.shape, bound.range, bound.structure
-    if structure and STRUCTURES[structure].form is Form.MATRIX and shape[-1] != shape[-2]:
+    if structure and STRUCTURES[structure].form is MATRIX and shape[-1] != shape[-2]:
         message = f"structure `{structure}` needs a square matrix, not {shape[-2]} × {shape[-1]}{at}"
         yield Complaint(("shape",), message)
     if structure == "offsets" and bounds and bounds[0] != 0:
@@ -154,13 +143,13 @@ def _of_tensor(spec: TensorSpec, bound: TensorInput, at: str) -> Iterator[Compla
     own = bound.shape[1:] if bound.placement in STACKED else bound.shape
     if spec.value is not None and shape_of(spec.value) != own:
         message = f"`value` has shape {list(shape_of(spec.value))}, not {list(bound.shape)}{at}"
-        yield Complaint(("value",), message, At.KEY)
+        yield at_key(("value",), message)
     yield from _structure_contradictions(bound, at)
     if bound.range is None:
         return
     low, high = bound.range
     half_open = spec.dtype in INTEGERS
-    for path, point in [*items(spec.special, ("special",)), *items(spec.value, ("value",))]:
+    for path, point in [*leaves(spec.special, ("special",)), *leaves(spec.value, ("value",))]:
         if not isinstance(point, int | float) or (half_open and path[0] == "special" and point != high):
             continue  # a mark, such as the label to ignore; the bound itself is taken for one too many
         if point < low or point > high or (half_open and point == high):
@@ -182,7 +171,7 @@ _MADE = ("value", "domain", "range", "special", "ties", "distinct", "layout")
 def check_tensor(spec: TensorSpec, given: Given) -> list[Complaint]:
     """Return what is wrong with a tensor at any sizes, by paths inside its entry."""
     if not {"shape", "value"} & {*given}:
-        return [Complaint((), f"`{shown(spec.name)}` needs a `shape`", At.KEY)]
+        return [at_key((), f"`{shown(spec.name)}` needs a `shape`")]
     found = [*_check_dtype(spec, given), *_check_points(spec), *_check_value(spec, given)]
     found += [*_check_company(spec, given), *_check_constant_at(spec)]
     if spec.structure:
@@ -200,7 +189,7 @@ def _check_dtype(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
         message = f"`{shown(spec.name)}` is an integer tensor: give it `range: {bounds}`"
         yield Complaint(("dtype",), message)
     if _lacks_dtype(spec, given):
-        yield Complaint(("value",), "a list `value` needs a `dtype`: float64, int64, bool, …", At.KEY)
+        yield at_key(("value",), "a list `value` needs a `dtype`: float64, int64, bool, …")
     floating = spec.dtype in FLOATING + COMPLEX
     if spec.requires_grad and not floating:
         yield Complaint(("requires_grad",), f"a tensor of dtype {spec.dtype} cannot require grad")
@@ -213,7 +202,7 @@ def _check_dtype(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
             continue
         whole = spec.dtype == "bool" or (key == "constant_at" and not floating)
         if whole or (key == "domain" and spec.dtype in INTEGERS):
-            yield Complaint((key,), f"`{key}` does not apply to dtype {spec.dtype}", At.KEY)
+            yield at_key((key,), f"`{key}` does not apply to dtype {spec.dtype}")
         elif key == "domain" and spec.domain in DOMAIN_ENDS and spec.dtype in COMPLEX:
             yield Complaint((key,), f"a complex number cannot be {spec.domain}")
 
@@ -225,17 +214,17 @@ def _lacks_dtype(spec: TensorSpec, given: Given) -> bool:
 def _check_company(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
     """Yield keys that contradict each other."""
     if spec.ties and spec.distinct:
-        yield Complaint(("ties",), "`ties` conflicts with `distinct`: values are equal or not", At.KEY)
+        yield at_key(("ties",), "`ties` conflicts with `distinct`: values are equal or not")
     if spec.make or spec.value is not None:
         source = "make" if spec.make else "value"
         for key in _MADE if spec.make else ("special", "ties", "distinct"):
             if _is_said(spec, given, key):
-                yield Complaint((key,), f"`{key}` conflicts with `{source}`: nothing is drawn", At.KEY)
+                yield at_key((key,), f"`{key}` conflicts with `{source}`: nothing is drawn")
     if spec.mutated and spec.requires_grad:
         message = "a `mutated` buffer is not differentiated: leave `requires_grad` out"
-        yield Complaint(("requires_grad",), message, At.KEY)
+        yield at_key(("requires_grad",), message)
     if spec.mutated and spec.layout:
-        yield Complaint(("layout",), "`layout` conflicts with `mutated`", At.KEY)
+        yield at_key(("layout",), "`layout` conflicts with `mutated`")
     rank = len(spec.shape)
     if spec.layout and rank < (2 if spec.layout == "sparse_csr" else 1):
         yield Complaint(("layout",), f"layout `{spec.layout}` needs more dimensions than {rank}")
@@ -246,18 +235,18 @@ def _check_constant_at(spec: TensorSpec) -> Iterator[Complaint]:
         return
     if spec.requires_grad is False or spec.mutated:
         message = f"`constant_at` says nothing about `{shown(spec.name)}`, which is not differentiated"
-        yield Complaint(("constant_at",), message, At.KEY)
+        yield at_key(("constant_at",), message)
         return
     if spec.layout:
-        yield Complaint(("constant_at",), "`constant_at` conflicts with `layout`", At.KEY)
+        yield at_key(("constant_at",), "`constant_at` conflicts with `layout`")
     dimensions, seen = len(spec.shape), set[int]()
     for key, _ in spec.constant_at:
         at, path = key if key >= 0 else key + dimensions, ("constant_at", str(key))
         if not 0 <= at < dimensions:
             message = f"`{shown(spec.name)}` has {dimensions} dimensions, and no dimension {key}"
-            yield Complaint(path, message, At.KEY)
+            yield at_key(path, message)
         elif at in seen:
-            yield Complaint(path, f"dimension {at} is named twice", At.KEY)
+            yield at_key(path, f"dimension {at} is named twice")
         seen.add(at)
 
 
@@ -281,7 +270,7 @@ def _check_points(spec: TensorSpec) -> Iterator[Complaint]:
 def _check_value(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
     if spec.value is None or _lacks_dtype(spec, given):
         return
-    for path, item in items(spec.value, ("value",)):
+    for path, item in leaves(spec.value, ("value",)):
         problem = _item_problem(spec, item)
         if problem:
             yield Complaint(path, problem)
@@ -305,41 +294,21 @@ def _integer_problem(dtype: str, item: float) -> str:
 
 
 def _floating_problem(spec: TensorSpec, item: float) -> str:
-    if isinstance(item, int) and not _is_finite(item):
+    if isinstance(item, int) and not is_finite(item):
         return f"{number(item)} does not fit {spec.dtype}"
-    if spec.requires_grad is not False and not _is_finite(item):
+    if spec.requires_grad is not False and not is_finite(item):
         return f"{number(item)} cannot be differentiated: values must be finite, or `requires_grad: false`"
     if outside_domain(spec, item):
         return f"{number(item)} is outside the domain `{spec.domain}`"
     return ""
 
 
-def _is_finite(value: float) -> bool:
-    try:
-        return abs(float(value)) < float("inf")
-    except OverflowError:
-        return False
-
-
-def items(value: Nested, path: Path) -> Iterator[tuple[Path, Scalar]]:
-    """Yield the scalars of a literal tensor with their paths."""
-    if isinstance(value, tuple):
-        for index, item in enumerate(value):
-            yield from items(item, (*path, index))
-    else:
-        yield path, value
-
-
 def outside_domain(spec: TensorSpec, point: float) -> bool:
     """Whether a number is no value of the domain."""
-    match spec.domain:
-        case "positive":
-            return point <= 0
-        case "negative":
-            return point >= 0
-        case "nonzero":
-            return point == 0
-        case "unit":
-            return not 0 <= point <= 1
-        case _:
-            return False
+    outside = {
+        "positive": point <= 0,
+        "negative": point >= 0,
+        "nonzero": point == 0,
+        "unit": not 0 <= point <= 1,
+    }
+    return outside.get(spec.domain, False)

@@ -67,13 +67,7 @@ def scalar_value(tag: str, text: str) -> Scalar:
         return None
     if name == "bool":
         return text.lower() == "true"
-    return _integer(text) if name == "int" else _float(text)
-
-
-def _integer(text: str) -> int:
+    if name == "float":
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     base = {"0o": 8, "0x": 16}.get(text[:2], 10)
     return int(text[2:] if base != 10 else text, base)
-
-
-def _float(text: str) -> float:
-    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))

@@ -54,7 +54,7 @@ def call_hook(
     return guard.call(with_ties, built, {n: v for n, v in given.items() if isinstance(v, Tensor)})
 
 
-def _argument(name: str, value: Any, chosen: bool, annotation: Annotation | None) -> Argument:  # noqa: ANN401, FBT001
+def _argument(name: str, value: Any, chosen: bool, annotation: Annotation[int] | None) -> Argument:  # noqa: ANN401, FBT001
     if not isinstance(value, Tensor):
         return Argument(name, value)
     value = value.detach()

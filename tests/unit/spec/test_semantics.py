@@ -12,6 +12,7 @@ import pytest
 from gradverify.cases.sweep import case_id, case_seed
 from gradverify.model import InputSource, LiteralInput, TensorInput
 from gradverify.spec.plan import plan_function
+from gradverify.spec.source import Complaint
 
 
 def ids(plan):
@@ -303,11 +304,15 @@ def test_a_hook_gets_every_size(plan):
 
 def test_a_place_of_the_file_for_what_only_the_worker_can_tell(read):
     spec = read("module: m.py\nfunctions:\n  free:\n    inputs: {x: [3]}\n    reference: a.b\n")
-    value = spec.mistake_at(("functions", "free", "reference"), "cannot be imported", key=False)
+    value = spec.document.mistake(
+        Complaint(("functions", "free", "reference"), "cannot be imported", of_key=False)
+    )
     assert (value.location.line, value.location.column, value.length) == (5, 16, 3)
-    key = spec.mistake_at(("functions", "free", "reference"), "cannot be imported", key=True)
+    key = spec.document.mistake(
+        Complaint(("functions", "free", "reference"), "cannot be imported", of_key=True)
+    )
     assert (key.location.column, key.length, key.source_line) == (5, 9, "    reference: a.b")
-    above = spec.mistake_at(("functions", "free", "skip"), "what is not there", key=True)
+    above = spec.document.mistake(Complaint(("functions", "free", "skip"), "what is not there", of_key=True))
     assert (above.location.line, above.location.column) == (3, 3)
 
 

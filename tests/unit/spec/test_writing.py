@@ -38,7 +38,7 @@ ENTRY = DraftedEntry("New", {"inputs": {"x": ["n", "d"]}}, input_comments=(("x",
 
 
 def test_a_commented_entry_is_no_entry():
-    text = render_spec("m.py", [ENTRY, DraftedEntry("Other", {"inputs": {}}, ("why",), active=False)])
+    text = render_spec({"m.py": [ENTRY, DraftedEntry("Other", {"inputs": {}}, ("why",), active=False)]})
     assert parse(text, "s.yaml").data["functions"] == {"New": {"inputs": {"x": ["n", "d"]}}}
     assert is_mentioned(text, "Other")
     assert not is_mentioned(text, "Oth")
