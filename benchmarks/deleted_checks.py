@@ -163,12 +163,12 @@ model | False | case.holds_small_values
 model | 0 | case.draws_of_decades
 cases | () | further.combined past._given
 cases | given[0][:1] | sweep.with_each_option
-source | iter(()) | size_constants._cast
+source | iter(()) | reachable._cast
 verifier | [] | extra_cases._of_overlapping_calls
 verifier | False | run._is_as_meant
 verifier.variations | False | writes._is_repeated
 verifier.doubt | [] | domains._decisive
-source | () | thresholds.thresholds
+source | () | reachable.thresholds
 verifier.doubt | () | inferred_inputs.hidden_inputs other_shapes.at_other_shapes other_shapes.at_equal_sizes
     other_shapes.odd_sizes_alone
 verifier.doubt | False | inferred_inputs.depends_on_nothing
