@@ -3,11 +3,12 @@
     python benchmarks/oracle.py --reports REPORTS --into LINES
     python benchmarks/cover.py REPORTS [--with-spec N] [--bare N]
 
-Every word of `decided.HELD`, every code at each severity and every kind of sample is held by two Functions of
-different sets (a cause and a guess by one), and by a right one: the counterpart of a wrong one, which must not
-be given what the wrong one is given. Where a word is held without a wrong Function (a note, an inconclusive
-verdict) it is the same with right ones. All Functions of published bug reports are in. What is left of the
-limits is filled from all sets in turn, the cheapest of each first. Words that fewer Functions hold are printed.
+Every word of `decided.HELD`, every code at each severity and every kind of sample is held by two Functions
+of different sets (a cause and a guess by one), and by a right one: the counterpart of a wrong one, which
+must not be given what the wrong one is given. Where a word is held without a wrong Function (a note, an
+inconclusive verdict) it is the same with right ones. All Functions of published bug reports are in. What is
+left of the limits is filled from all sets in turn, the cheapest of each first. Words that fewer Functions
+hold are printed.
 """
 
 from __future__ import annotations
