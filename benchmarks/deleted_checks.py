@@ -59,8 +59,8 @@ def _without(whole):
 
 TargetState._marked = _without(TargetState._marked)
 """,
-    "gradverify.lint.reading": """
-CHECKS = dict(pair for pair in CHECKS.items() if pair[0] != {code!r})
+    "gradverify.lint.rules": """
+RULES = dict(pair for pair in RULES.items() if pair[0] != {code!r})
 """,
 }
 """Where findings leave: what the module runs after its own source."""

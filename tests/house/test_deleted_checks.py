@@ -32,3 +32,7 @@ def test_every_word_of_the_cover_can_be_withheld(deleted_checks):
         (patch,) = deletion.patches.values()
         compile(patch, deletion.name, "exec")
         assert deleted_checks.holding(deletion)
+
+
+def test_what_withholds_a_code_fits_the_modules_that_it_patches(deleted_checks):
+    deleted_checks.require_fitting(deleted_checks.of_code("GV801").patches)
