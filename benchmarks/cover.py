@@ -55,7 +55,7 @@ NOT_ASKED = {
 """Words that a report holds of the smallest inputs alone, which are not looked for here, or not always."""
 
 UNSTEADY = {("zoo/kernels/wrong", "LastOutputNotWritten")}
-"""What is said of them hangs on memory that nobody wrote."""
+"""Their findings depend on uninitialised memory, and change from run to run."""
 
 HOLDERS = 2
 """Functions that hold a word themselves; the right one beside them is the third."""

@@ -99,7 +99,7 @@ CASES = [
     right("package_init_fails/pkg/double", "Double"),
     right("wrapper_default_none/clamped", "Gate"),
     wrong("equal_guesses/levels", {"Levels": "GV101"}),
-    right("outputs_by_needs_input_grad/double", "Inner?", words=("None",)),
+    right("outputs_by_needs_input_grad/double", "Inner?", words=("forward returned None",)),
     right("params_made_constant/block", "Block?", words=("does not require grad",), slow=True),
     right("square_then_removed/cayley", "Cayley?", words=("deprecated",)),
     wrong("elsewhere_chained_cause/solve", {"Solve": "GV002"}, words=("torch.linalg.solve",)),
@@ -130,9 +130,9 @@ def test_field(case: Case) -> None:
         assert found[name.rstrip("?")]["status"] in allowed, name
     for name, codes in case.wrong.items():
         errors = zoo.codes(found[name], "error")
-        assert codes <= errors and bool(errors) >= bool(codes), (name, errors)
+        assert codes <= errors, (name, errors)
         assert found[name]["status"] not in GREEN, name
-    said = " ".join(f"{t.get('reason')} {t['findings']}" for t in report["targets"])
+    said = " ".join(f"{t.get('reason') or ''} {t['findings']}" for t in report["targets"])
     assert not [word for word in case.words if word not in said]
 
 
