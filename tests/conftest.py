@@ -74,6 +74,7 @@ def pytest_xdist_make_scheduler(config, log):
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
+@pytest.hookimpl(trylast=True)  # syrupy first: a snapshot whose test was left out is not unused
 def pytest_collection_modifyitems(config, items):
     """Keep what is asked for: a part by the name of each test, so that a new one moves no other."""
     lines = LONG_LIST.read_text("utf-8").splitlines()
