@@ -1,8 +1,8 @@
 """What gradverify says of every Function of every case set, kept to see what a change changes.
 
     python benchmarks/oracle.py [SET ...] [--seeds 0 1] [--shard 1/2] [--again] [--into FOLDER]
-        [--reports FOLDER]
-    python benchmarks/oracle.py [SET ...] --difference [OTHER] [--into FOLDER]
+        [--reports FOLDER] [--engine ENGINE] [--select CODES]
+    python benchmarks/oracle.py [SET ...] --difference [OTHER] [--into FOLDER] [--select CODES]
     python benchmarks/oracle.py [SET ...] --table [--into FOLDER]
 
 Sets are those of `cases/`: `zoo/general/right`, `wrong/first`, ...; a prefix (`zoo`) names all below it, none
@@ -10,6 +10,9 @@ names all. Each is one file of FOLDER (`benchmarks/oracle` by default): a line o
 seed, with its status, its findings (severity, code, output, input, cause, factor), what it was swept over,
 and its calls. A set whose file is there is not run again without --again, so that a run can be continued.
 --reports keeps the whole JSON report of each set and seed as well, with seconds: `cover.py` reads them.
+
+--engine is handed to the command. --select, such as GV1,GV2,GV3, is not: a verdict is made of the findings with
+these codes, and of what says that nothing could be told, so that one run serves every selection.
 
 --difference runs nothing: it shows which lines of FOLDER differ from those of OTHER, a folder or a revision
 of git (the last commit by default), and the totals of calls. --table counts statuses, and of wrong backwards
@@ -42,16 +45,20 @@ SHOWN = ("severity", "code", "output", "input", "cause", "factor")
 NAMED = ("right", "coarser", "none", "wrong", "missed")
 """What a cause can be, in the order of the table."""
 
+ALWAYS = ("GV001", "GV002", "GV109", "GV9")
+"""Codes that tell of the run itself."""
+
 Lines = dict[tuple[str, int], dict[str, Any]]
 
 
-def lines_of(asked: Set, seed: int, reports: Path | None) -> list[dict[str, Any]]:
+def lines_of(asked: Set, seed: int, reports: Path | None, engine: str) -> list[dict[str, Any]]:
     """Check a set; a line for each target."""
     with tempfile.TemporaryDirectory() as made:
         what = asked.write(Path(made))
         command = [sys.executable, "-m", "gradverify", "check", what, "--format", "json"]
         command += ["--seed", str(seed), "--timeout", TIMEOUT, "--jobs", "1"]
         command += ["--durations", "0"] if reports else []
+        command += ["--engine", engine] if engine else []
         command += ["--no-infer"] if asked.name.startswith(("seeded/", "published/")) else []
         ran = subprocess.run(
             command, cwd=made, env=environment(), capture_output=True, text=True, check=False
@@ -87,14 +94,16 @@ def line_of(target: dict[str, Any], seed: int) -> dict[str, Any]:
     }
 
 
-def run(asked: list[Set], seeds: list[int], folder: Path, reports: Path | None, *, again: bool) -> None:
+def run(
+    asked: list[Set], seeds: list[int], folder: Path, reports: Path | None, engine: str, *, again: bool
+) -> None:
     """Check what is not there yet."""
     for one in asked:
         path = folder / f"{one.name}.jsonl"
         if path.exists() and not again:
             continue
         try:
-            lines = [line for seed in seeds for line in lines_of(one, seed, reports)]
+            lines = [line for seed in seeds for line in lines_of(one, seed, reports, engine)]
         except ModuleNotFoundError as missing:
             print(f"{one.name}: {missing} is not installed", flush=True)
             continue
@@ -115,6 +124,18 @@ def kept(folder: Path | str, name: str) -> Lines:
     return {(line["target"], line["seed"]): line for line in lines}
 
 
+def of_codes(line: dict[str, Any] | None, select: tuple[str, ...]) -> dict[str, Any] | None:
+    """A line as these codes alone make it."""
+    if line is None or not select or line["status"] in {"skipped", "xfailed"}:
+        return line
+    findings = [f for f in line["findings"] if f["code"].startswith((*select, *ALWAYS))]
+    found = {f["code"] for f in findings}
+    errors = any(f["severity"] == "error" for f in findings)
+    status = "failed" if errors else "unchecked" if found & {"GV001", "GV902", "GV903"} else "passed"
+    status = "inconclusive" if status == "passed" and "GV109" in found else status
+    return {**line, "status": status, "findings": findings}
+
+
 def said(line: dict[str, Any] | None) -> str:
     """A line's verdict in words."""
     if line is None:
@@ -132,7 +153,7 @@ def notes_of(line: dict[str, Any] | None) -> list[str]:
     return sorted(f["code"] for f in line["findings"] if f["severity"] == "note") if line else []
 
 
-def differences(asked: list[Set], folder: Path, other: str) -> None:
+def differences(asked: list[Set], folder: Path, other: str, select: tuple[str, ...]) -> None:
     """Print every target whose verdict is another, and how many calls there are in all."""
     calls = {"before": Counter[str](), "now": Counter[str]()}
     moved = Counter[str]()
@@ -142,7 +163,7 @@ def differences(asked: list[Set], folder: Path, other: str) -> None:
         if not before or not after:
             continue
         for key in sorted(before.keys() | after.keys()):
-            was, now = before.get(key), after.get(key)
+            was, now = (of_codes(lines.get(key), select) for lines in (before, after))
             compared += 1
             for total, line in zip(calls.values(), (was, now), strict=True):
                 total.update((line or {"calls": {}})["calls"])
@@ -189,6 +210,8 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="run sets whose file is there")
     parser.add_argument("--into", type=Path, default=KEPT, metavar="FOLDER")
     parser.add_argument("--reports", type=Path, metavar="FOLDER")
+    parser.add_argument("--engine", default="")
+    parser.add_argument("--select", default="", metavar="CODES")
     parser.add_argument("--difference", nargs="?", const="HEAD", metavar="OTHER")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
@@ -196,11 +219,11 @@ def main() -> None:
     part, parts = (int(number) for number in options.shard.split("/"))
     asked = asked[part - 1 :: parts]
     if options.difference:
-        differences(asked, options.into, options.difference)
+        differences(asked, options.into, options.difference, tuple(filter(None, options.select.split(","))))
     elif options.table:
         table(asked, options.into)
     else:
-        run(asked, options.seeds, options.into, options.reports, again=options.again)
+        run(asked, options.seeds, options.into, options.reports, options.engine, again=options.again)
 
 
 if __name__ == "__main__":

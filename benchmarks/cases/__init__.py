@@ -9,6 +9,8 @@
 | `bare/...` | the same without their specs |
 | `modules/FOLDER/MODULE` | `tests/modules`: what tests of single kinds of samples and guesses are about |
 | `field/FOLDER/MODULE` | `tests/field`: what bug reports and published files found |
+| `unseen/MODULE` | by another hand, frozen before they were run; the truth is in a JSON file beside them |
+| `attacks/attacks` | 77 that attack the derived witness: W wrong, R right, S a surrogate that nothing declares |
 | `published/PACKAGE` | the specs of `specs/`, where the package is installed |
 """
 
@@ -148,6 +150,11 @@ def sets() -> list[Set]:
         for stem in ("right", "wrong")
     ]
     found += [Set(f"seeded/{module.stem}", partial(mutated, module, each=1)) for module in right]
+    found += [
+        Set(f"{folder}/{module.stem}", partial(copied, module, with_spec=True))
+        for folder in ("unseen", "attacks")
+        for module in sorted((HERE / folder).glob("*.py"))
+    ]
     return found + [Set(f"published/{path.name}", partial(_published, path)) for path in packages]
 
 

@@ -103,6 +103,8 @@ class Point(StrEnum):
 class Engine(StrEnum):
     """Who gives the numerical verdict."""
 
+    WITNESSES = "witnesses"
+    """Forward's values and torch's own derivative of forward, between which one judge decides."""
     PROBE = "probe"
     """A certificate from a few random probes; where it does not close, the full Jacobian by a six-point
     stencil, with a measured error for every entry."""

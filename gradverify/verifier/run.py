@@ -58,6 +58,7 @@ from gradverify.verifier.numerics.problem import Block
 from gradverify.verifier.numerics.tracing import short_format
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verification import Verification, disagreements, not_judged, out_of_step, verifying
+from gradverify.verifier.verify.loop import verify as by_witnesses
 
 OPEN = frozenset({Outcome.FAILED, Outcome.INCONCLUSIVE})
 """Outcomes that rounding inside may have caused."""
@@ -127,6 +128,9 @@ def _blocks(sample: Sample) -> tuple[Block, ...]:
 
 def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     """Verify a target on its cases; findings are sent as they are made."""
+    if request.settings.engine is Engine.WITNESSES:
+        yield from by_witnesses(request, live)
+        return
     with verifying(request, live) as asked:
         try:
             yield from _verified(asked, request, live)

@@ -41,6 +41,7 @@ from gradverify.verifier.numerics.calling import foreign_kind
 from gradverify.verifier.numerics.problem import (
     CallProblem,
     Counter,
+    Graph,
     Layout,
     is_nested,
     returned_tensors,
@@ -90,24 +91,33 @@ def _in_float64(value: Any) -> Any:  # noqa: ANN401
     return value.to(_longest(value.dtype)) if isinstance(value, Tensor) else _longest(value)
 
 
-def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | NoSample:
-    """Draw the arguments, run forward once with its graph, and see which outputs are differentiable."""
+def prepare(
+    subject: Subject, case: Case, point: Point, draw: int, keep: list[Graph] | None = None
+) -> Sample | NoSample:
+    """Draw the arguments, run forward once with its graph, and see which outputs are differentiable.
+
+    The graph is put into `keep`, for whoever goes on from there.
+    """
     where = CasePoint(case.id, case.sizes, case.options, point, draw)
     exact = exact_arguments_at(subject, case, point, draw)
     if isinstance(exact, Raised):
         return not_built(exact.error, where)
     called = _as_called(subject, exact)
-    sample = prepared(subject, case, where, called)
+    sample = prepared(subject, case, where, called, keep)
     return replace(sample, exact=exact) if isinstance(sample, Sample) and called is not exact else sample
 
 
 def prepared(
-    subject: Subject, case: Case, where: CasePoint, arguments: tuple[Argument, ...]
+    subject: Subject,
+    case: Case,
+    where: CasePoint,
+    arguments: tuple[Argument, ...],
+    keep: list[Graph] | None = None,
 ) -> Sample | NoSample:
     """The same for arguments that are drawn already."""
     states = guard.RandomStates(case.seed)
     states.replay()
-    leaves = [a.value.detach().clone().requires_grad_() for a in arguments if a.differentiable]
+    leaves = tuple(a.value.detach().clone().requires_grad_() for a in arguments if a.differentiable)
     around = InFloat64 if subject.short else nullcontext
     with torch.enable_grad(), around():
         result = guard.call(subject.call, *substitute(arguments, [leaf.clone() for leaf in leaves]))
@@ -143,6 +153,8 @@ def prepared(
         of_module=subject.target.kind is TargetKind.MODULE,
     )
     disconnected = tuple(i for i in judged if i not in connected)
+    if keep is not None:
+        keep.append(Graph(leaves, tuple(returned[i] for i in judged), of_module=problem.of_module))
     return Sample(subject, case, where.point, where.draw, arguments, problem, len(returned), disconnected)
 
 

@@ -1,0 +1,185 @@
+"""First and second order of a sample, as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from gradverify.model import Finding, Outcome, RaisedError, Severity
+from gradverify.verifier.checks.first_order import backward_raised
+from gradverify.verifier.checks.second_order import ACCIDENTS, refusal
+from gradverify.verifier.checks.second_order_messages import because_of, graph_cuts, offered
+from gradverify.verifier.checks.subject import Sample, first_line
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.problem import Graph, VjpProblem
+from gradverify.verifier.verify.witnessing import Witnesses, cotangents_of, first_order, second_order
+from gradverify.verifier.verify.words import named_output, not_known, wrong_gradient, wrong_second
+from gradverify.verifier.witnesses.claim import Claim
+from gradverify.verifier.witnesses.judge import (
+    Asked,
+    Judgement,
+    NotJudged,
+    Right,
+    Unknown,
+    Wrong,
+    judge,
+)
+from gradverify.verifier.witnesses.values import probe
+
+PROPORTIONAL = 1e-9
+"""Relative deviation from a multiple, or a sum, that is no rounding of a linear backward in float64."""
+
+
+@dataclass(frozen=True)
+class First:
+    """The first order of a sample."""
+
+    asked: Asked
+    judgement: Judgement | None
+    """None where backward raised."""
+    findings: tuple[Finding, ...]
+    outcome: Outcome
+
+    @property
+    def verified(self) -> bool:
+        """Every pair is right: what builds on the gradient may be asked."""
+        answers = self.judgement.answers.values() if self.judgement is not None else ()
+        return self.judgement is not None and all(isinstance(a, Right) for a in answers)
+
+
+def ask_first(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: bool, prove: bool) -> First:
+    """Judge the gradient of a sample."""
+    asked = first_order(sample, graph, witnesses, declared=declared)
+    found = judge(asked, prove=prove)
+    witnesses.refuted |= asked.trust.refuted
+    if isinstance(found, Judgement):
+        new = [pair for pair, a in found.answers.items() if isinstance(a, Wrong) and not a.again]
+        witnesses.wrong |= dict.fromkeys(new if declared else (), "GV101")
+    if isinstance(found, Raised):
+        raised = backward_raised(sample, found.error)
+        outcome = Outcome.INCONCLUSIVE if raised.code in {"GV001", "GV109"} else Outcome.FAILED
+        if not declared:
+            raised, outcome = replace(raised, severity=Severity.NOTE), Outcome.NOT_RUN
+        return First(asked, None, (raised,), outcome)
+    findings = [one for one in (_finding(sample, pair, a, witnesses.wrong.get(pair, ""), declared=declared) for pair, a in found.answers.items()) if one]
+    measured = any(isinstance(a, Wrong) and not a.again for a in found.answers.values())
+    if measured and any(f.code == "GV101" for f in findings) and _ignores_or_bends(asked):
+        findings = [_nonlinear(f) if f.code == "GV101" else f for f in findings]
+    for f in findings:  # what is wrong at another sample, too, is called the same there
+        if f.output in sample.problem.output_positions and f.input in sample.problem.input_names:
+            pair = sample.problem.output_positions.index(f.output), sample.problem.input_names.index(f.input)
+            witnesses.wrong.update({pair: f.code} if pair in witnesses.wrong and f.badness else {})
+    errors = any(f.severity is Severity.ERROR for f in findings)
+    unknown = any(f.code == "GV109" for f in findings)
+    outcome = Outcome.FAILED if errors else Outcome.INCONCLUSIVE if unknown else Outcome.PASSED
+    return First(asked, found, tuple(findings), outcome)
+
+
+def _finding(
+    sample: Sample, pair: tuple[int, int], answer: object, code: str, *, declared: bool
+) -> Finding | None:
+    position, name = sample.problem.output_positions[pair[0]], sample.problem.input_names[pair[1]]
+    if isinstance(answer, Wrong):
+        if answer.again:
+            return _again(sample, position, name, code)
+        made = wrong_gradient(sample, position, pair[1], answer)
+        certain = declared or answer.both or answer.rounded
+        if certain or made.severity is not Severity.ERROR:
+            return made
+        return replace(made, code="GV109", suspected=made.code, severity=Severity.WARNING)
+    if isinstance(answer, Unknown) and answer.mismatch:
+        return not_known(sample, position, name, answer)
+    return None
+
+
+def _again(sample: Sample, position: int, name: str, code: str) -> Finding:
+    """That it is wrong here too: the sample where it was measured says more."""
+    of_output = named_output(sample, position)
+    said = f"the gradient{of_output} with respect to `{name}` is wrong here, too"
+    return sample.finding(code, said, output=position, input=name, badness=0.0, severity=Severity.ERROR)
+
+
+def _ignores_or_bends(asked: Asked) -> bool:
+    """Whether backward is not linear in grad_output: twice as much, or the sum of two, gives something else."""
+    u, w = (probe(asked.problem.outputs.size, k) for k in (211, 223))
+    found = asked.claim.afresh().rows(torch.stack([u, w, 2 * u, u + w]))
+    if isinstance(found, Raised):
+        return False
+    a, b, twice, both = found
+    size = (a.abs() + b.abs()).nan_to_num(0.0)
+    bar = max(PROPORTIONAL, asked.rtol if asked.rtol > 1e-7 else 0.0) * (size + size.mean())
+    off = ((twice - 2 * a).abs() > bar) | ((both - a - b).abs() > bar)
+    return bool((off & a.isfinite() & b.isfinite()).any())
+
+
+def _nonlinear(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        code="GV106",
+        message=f"{finding.message}; and it is not linear in grad_output",
+        hint="Backward must multiply grad_output by the derivative: twice the grad_output, twice the gradient.",
+    )
+
+
+@dataclass(frozen=True)
+class Second:
+    """The second order of a sample."""
+
+    findings: tuple[Finding, ...]
+    outcome: Outcome
+    double_backward: str
+
+
+def ask_second(sample: Sample, first: First, witnesses: Witnesses) -> Second:
+    """Judge the derivative of backward at one grad_output, in the inputs and in grad_output."""
+    second = VjpProblem(sample.problem, cotangents_of(sample))
+    made = second.graph(second.primals)
+    if isinstance(made, Raised):
+        return _raised(sample, made.error, "under create_graph=True")
+    with second.around():
+        refused = refusal(made.value)
+    if refused is not None:
+        return _raised(sample, refused, "at the second differentiation")
+    asked = second_order(sample, first.asked, witnesses, made.value, second)
+    found = judge(asked, prove=True)
+    if isinstance(found, Raised):
+        return _raised(sample, found.error, "at the second differentiation")
+    wrong = {pair: a for pair, a in found.answers.items() if isinstance(a, Wrong) and not a.rounded}
+    if not wrong:
+        open_ = [(p, a) for p, a in found.answers.items() if isinstance(a, Unknown) and a.mismatch]
+        findings = tuple(not_known(sample, p[0], second.input_names[p[1]], a, second=True) for p, a in open_[:1])
+        unknown = bool(findings) or not any(isinstance(a, Right | NotJudged) for a in found.answers.values())
+        return Second(findings, Outcome.INCONCLUSIVE if findings else Outcome.PASSED, "" if unknown else "yes")
+    cut = _is_cut(asked)
+    cuts = graph_cuts(sample, second)
+    shown = sorted(wrong.items(), key=lambda item: -item[1].largest)
+    made_of = [wrong_second(sample, second, second.input_names, p, a, cut=cut) for p, a in (shown[:1] if cut else shown)]
+    findings = tuple(offered(sample, because_of(f, cuts)) for f in made_of)
+    failed = any(f.severity is Severity.ERROR for f in findings)
+    return Second(findings, Outcome.FAILED if failed else Outcome.PASSED, "wrong")
+
+
+def _is_cut(asked: Asked) -> bool:
+    """Whether autograd has the gradient depend on nothing at all."""
+    claim: Claim = asked.claim
+    return bool(claim.missing) and all(claim.missing.values())
+
+
+def _raised(sample: Sample, error: RaisedError, when: str) -> Second:
+    if error.type in ACCIDENTS and not error.deliberate:
+        return Second((backward_raised(sample, error, f" {when}"),), Outcome.FAILED, "no")
+    is_marked = "once_differentiable" in error.message
+    what = "an explicit error" if error.deliberate or is_marked else error.type
+    finding = sample.finding(
+        "GV203",
+        f"the double backward raises {what} {when}: {first_line(error.message)}",
+        raised=None if is_marked else error,
+    )
+    return Second((finding,), Outcome.PASSED, "no")
+
+
+def contradicted(findings: Sequence[Finding]) -> bool:
+    """Whether something is wrong for certain."""
+    return any(f.severity is Severity.ERROR for f in findings)

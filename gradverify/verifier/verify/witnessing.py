@@ -1,0 +1,203 @@
+"""The witnesses of a target: made once for each combination of options, and asked at each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import TensorInput
+from gradverify.source import iterates
+from gradverify.verifier.checks.composite import held_columns
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.values import DOMAINS
+from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, Problem, VjpProblem
+from gradverify.verifier.witnesses.claim import Claim
+from gradverify.verifier.witnesses.derived import Derived, NoDerived, derive
+from gradverify.verifier.witnesses.judge import Asked, Budget, Trust
+from gradverify.verifier.witnesses.rounding import SHORT, SIXTEEN_BITS, Arithmetic
+from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Values, probe
+
+OF_FLOAT32 = 64 * 2.0**-23
+"""Relative tolerance of gradients that are computed in float32: what a few dozen roundings make."""
+
+OF_SECOND = 1e-6
+"""The same of second derivatives in float64: two formulas in a row."""
+
+SAME_FORWARD = 1e-9
+"""Relative difference between a call with a graph and one without, which may add in another order."""
+
+
+@dataclass
+class Options:
+    """What is known of the target at one combination of options."""
+
+    first: Trust = field(default_factory=Trust)
+    second: Trust = field(default_factory=Trust)
+    form: str = "eager"
+    """The form of derived to begin with: nothing hid in those before it where it was tried."""
+    formats: frozenset[torch.dtype] | None = None
+    """In which forward computes; None until it was watched."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether forward computes in float32 or less inside."""
+        return bool((self.formats or frozenset()) & SHORT)
+
+
+@dataclass
+class Witnesses:
+    """Of one target."""
+
+    by_options: dict[object, Options] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
+    wrong: dict[tuple[int, int], str] = field(default_factory=dict)
+    """(output, input) pairs that were found wrong at a declared sample, with the code that says how."""
+    refuted: bool = False
+    """Values have refuted derived: it is not used again for this target."""
+
+    def of(self, sample: Sample) -> Options:
+        """What is known at the options of a sample."""
+        return self.by_options.setdefault(sample.case.options, Options())
+
+
+def other_values(sample: Sample, graph: Graph, known: Options) -> bool:
+    """Whether the same call gives other values; meanwhile the formats of its operations are noted."""
+    problem = sample.problem
+    with Arithmetic(None) as seen:
+        again = problem.evaluate(problem.primals)
+    known.formats = frozenset(seen.formats) | {b.dtype for b in problem.outputs.blocks}
+    if isinstance(again, Raised):
+        return False
+    before, now = problem.outputs.flatten(graph.outputs), problem.outputs.flatten(again.value)
+    if _same(before, now, 0.0):
+        return False
+    repeated = problem.evaluate(problem.primals)
+    if isinstance(repeated, Raised):
+        return False
+    return not _same(now, problem.outputs.flatten(repeated.value), 0.0) or not _same(before, now, SAME_FORWARD)
+
+
+def _same(a: Tensor, b: Tensor, share: float) -> bool:
+    size = a.abs()[a.isfinite()]
+    bar = share * (float(size.max()) if size.numel() else 0.0)
+    return bool((((a - b).abs() <= bar) | (a == b) | (a.isnan() & b.isnan())).all())
+
+
+def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: bool) -> Asked:
+    """What the judge needs of a sample's gradient."""
+    known = witnesses.of(sample)
+    problem, settings = sample.problem, sample.subject.settings
+    held = held_columns(sample)
+    held_or_none = held if bool(held.any()) else None
+    derived = _derived(sample, graph, witnesses)
+    short = known.is_short
+    return Asked(
+        problem=problem,
+        claim=Claim(problem, graph, held_or_none),
+        values=Values(
+            problem, steps=FLOAT32 if short else FLOAT64, bounds=_bounds(sample), held=held_or_none
+        ),
+        derived=Claim(derived.problem, held=held_or_none) if isinstance(derived, Derived) else None,
+        hides=isinstance(derived, Derived) and bool(derived.hides),
+        trust=known.first,
+        rtol=max(settings.rtol, OF_FLOAT32) if short else settings.rtol,
+        atol=settings.atol,
+        declared=declared,
+        budget=witnesses.budget,
+        counter=problem.counter,
+        wrong=frozenset(witnesses.wrong),
+        loops=_loops(sample),
+        sixteen=bool((known.formats or frozenset()) & SIXTEEN_BITS),
+        key=sample.key % 4096,
+    )
+
+
+def _derived(sample: Sample, graph: Graph, witnesses: Witnesses) -> Derived | NoDerived:
+    known = witnesses.of(sample)
+    if witnesses.refuted or known.first.refuted:
+        return NoDerived("forward's values have refuted it")
+    found = derive(
+        sample.problem, _as_operations(sample), graph.outputs, first=known.form, wide=known.is_short
+    )
+    if isinstance(found, Derived) and not found.is_wide:
+        known.form = found.form
+    return found
+
+
+def _as_operations(sample: Sample) -> Callable[..., Any]:
+    """How a target is called so that nothing but operations is left once its Functions are opened."""
+    subject = sample.subject
+    is_operator = subject.operator is not None and subject.own_forward is not None
+    return subject.own_forward if is_operator and subject.own_forward is not None else subject.call
+
+
+def _loops(sample: Sample) -> bool:
+    function = sample.subject.function_class
+    forward = sample.subject.function if function is None else function.forward
+    return bool(iterates(forward))
+
+
+def _bounds(sample: Sample) -> tuple[Tensor, Tensor] | None:
+    """The ends of declared ranges and domains, entry by entry (N each); None where nothing is bounded."""
+    declared = {i.name: i for i in sample.case.inputs if isinstance(i, TensorInput)}
+    layout = sample.inputs
+    low, high = torch.full((layout.size,), -torch.inf), torch.full((layout.size,), torch.inf)
+    for name, block in zip(sample.problem.input_names, layout.blocks, strict=True):
+        spec = declared.get(name)
+        if spec is None or spec.structure or spec.make or spec.value is not None:
+            continue
+        ends = DOMAINS[spec.domain]
+        if spec.range is not None:
+            ends = max(ends[0], spec.range[0]), min(ends[1], spec.range[1])
+        x = sample.problem.primals[sample.problem.input_names.index(name)]
+        if bool(((x.real < ends[0]) | (x.real > ends[1])).any()):  # special values may lie outside
+            continue
+        low[block.start : block.stop], high[block.start : block.stop] = ends
+    if not bool((low.isfinite() | high.isfinite()).any()):
+        return None
+    return low.double(), high.double()
+
+
+def second_order(sample: Sample, first: Asked, witnesses: Witnesses, graph: Graph, second: VjpProblem) -> Asked:
+    """The same of the map (x, u) -> backward(x, u); `graph` is that of the gradients."""
+    known = witnesses.of(sample)
+    derived: Problem | None = None
+    if first.witness is not None and isinstance(first.witness.problem, CallProblem):
+        derived = VjpProblem(first.witness.problem, second.cotangents)
+    short = known.is_short
+    count = Layout.of(second.primals).size
+    held = torch.zeros(count, dtype=torch.bool)
+    if first.claim.held is not None:
+        held[: len(first.claim.held)] = first.claim.held
+    bounds = _bounds(sample)
+    if bounds is not None:
+        more = count - len(bounds[0])
+        ends = torch.full((more,), torch.inf, dtype=torch.float64)
+        bounds = torch.cat([bounds[0], -ends]), torch.cat([bounds[1], ends])
+    return Asked(
+        problem=second,
+        claim=Claim(second, graph, held),
+        values=Values(second, steps=FLOAT32 if short else FLOAT64, bounds=bounds, held=held),
+        derived=None if derived is None else Claim(derived, held=held),
+        hides=False,
+        trust=known.second,
+        rtol=max(first.rtol, OF_SECOND),
+        atol=first.atol,
+        declared=first.declared,
+        budget=witnesses.budget,
+        counter=first.counter,
+        loops=first.loops,
+        sixteen=first.sixteen,
+        key=first.key + 3,
+    )
+
+
+def cotangents_of(sample: Sample) -> tuple[Tensor, ...]:
+    """The grad_outputs at which the second order is asked."""
+    outputs = sample.problem.outputs
+    return outputs.unflatten(probe(outputs.size, sample.key % 4096 + 17))

@@ -1,0 +1,214 @@
+"""Answers of the judge as findings: what is wrong, where, by how much, what to try."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from gradverify.model import Entries, Entry, Finding, Severity, indexed
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import (
+    KEEP_THE_DTYPE,
+    NOT_FINITE,
+    apart,
+    count_of,
+    is_float32,
+    map_of,
+    number,
+    where_nonfinite,
+)
+from gradverify.verifier.numerics.problem import Block, Layout, Problem
+from gradverify.verifier.witnesses import judge
+from gradverify.verifier.witnesses.judge import NotJudged, Reason, Unknown, Wrong
+
+FIRST_ORDER_ONLY = (
+    "If no second derivative is meant, say so: @torch.autograd.function.once_differentiable above backward."
+)
+
+DETACHED = (
+    "Mark backward with @torch.autograd.function.once_differentiable, so that a double backward raises "
+    "instead of losing a term; or build it from differentiable operations. To accept it: "
+    'ignore: {GV2: "first order only"}.'
+)
+
+PARTLY_DETACHED = (
+    "Something that backward uses is detached (an intermediate kept on ctx instead of saved as an input or "
+    "output, .detach(), .data, no_grad), or a Function that backward calls returns None or zeros for it. "
+    "Recompute it in backward from saved inputs."
+)
+
+UNSTABLE = "The formula is right, and loses its digits there: rearrange it, or declare the values that are valid."
+
+OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
+NO_VALUE = "Leave out the sizes or values at which it is nan or inf: they have no derivative."
+REFERENCE = (
+    "Let forward compute in the dtype it is given, or name a composite of plain torch operations as "
+    "`reference:`: it is a witness that sees all digits."
+)
+TOLERANCE = (
+    "Stop at a smaller tolerance, or say in the spec how far off it may be: `tolerance: {rtol: ...}`."
+)
+EFFORT = "Declare a case with smaller sizes: there every entry is measured."
+
+WHY: dict[Reason, tuple[str, str]] = {
+    Reason.NOISE: ("the numerical derivative is too noisy here (float32 inside, or large numbers that cancel)", REFERENCE),
+    Reason.NO_VALUE: ("forward itself is not finite at these inputs", NO_VALUE),
+    Reason.DIVERGES: ("forward jumps, or is not finite, around these inputs", OTHER_VALUES),
+    Reason.KINK: ("these inputs lie on a kink of forward", OTHER_VALUES),
+    Reason.BUDGET: ("measuring it takes more calls than one target may cost", EFFORT),
+    Reason.LOOP: (
+        "forward repeats a step, and where it stops by a tolerance, the gradient of its limit is off by about as much",
+        TOLERANCE,
+    ),
+    Reason.ROUNDING: (
+        "the gradient and the derivative differ by no more than the round-off of the target's own operations", REFERENCE,
+    ),
+    Reason.HIDDEN: ("forward hides a part of what it computes from torch, and the numbers are too noisy", REFERENCE),
+    Reason.SIXTEEN_BITS: ("forward computes in 16 bits inside, whose steps no difference quotient sees through", REFERENCE),
+}  # fmt: skip
+"""Why an entry could not be judged, and what to try."""
+
+
+def named_output(sample: Sample, position: int) -> str:
+    """` of output 1` where there are several."""
+    return f" of output {position}" if sample.outputs_returned > 1 else ""
+
+
+def entries_of(wrong: Wrong, output: Block, source: Block) -> Entries:
+    """The entries of an answer as a report has them."""
+    worst = tuple(
+        Entry(
+            output.index(e.row) if e.row is not None else (),
+            source.index(e.column),
+            e.claimed,
+            e.expected,
+            e.bound,
+        )
+        for e in wrong.entries
+    )
+    return Entries(wrong.wrong, wrong.checked, worst)
+
+
+def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: Wrong) -> Finding:
+    """GV101, GV107, GV108, GV110."""
+    problem, inputs = sample.problem, sample.inputs
+    output = problem.outputs.blocks[problem.output_positions.index(position)]
+    source, name = inputs.blocks[number_of_input], problem.input_names[number_of_input]
+    several = sample.outputs_returned > 1
+    label = f"y{position}" if several else "y"
+    made = _located(sample, answer, (label, name), output, source)
+    gradient = f"the gradient{named_output(sample, position)} with respect to `{name}`"
+    worst, entries = answer.entries[0], made.entries
+    assert entries is not None  # noqa: S101 - `_located` gave it some
+    at = count_of(answer.wrong, answer.checked)
+    made = replace(made, output=position, input=name)
+    place = f"d {indexed(label, output.index(worst.row)) if worst.row is not None else label} / d {indexed(name, source.index(worst.column))}"  # noqa: E501
+    derivative = f"{place} is {number(worst.expected)}"
+    if answer.nonfinite:
+        where = ""
+        if answer.matrices is not None:
+            where = where_nonfinite(sample, name, answer.matrices[2])
+        said = f"{gradient} is NaN or infinite at {at}, where forward has a finite derivative: {derivative}"
+        return replace(made, code="GV108", message=said, hint=f"{where} {NOT_FINITE}".strip(), cause="branch" if where else "")
+    if answer.rounded:
+        said = f"{gradient} loses its digits at {at}, by up to {_by_up_to(answer)}, which its own rounding explains"
+        return replace(made, code="GV110", severity=Severity.WARNING, message=said, hint=UNSTABLE)
+    if answer.is_missing and not answer.is_flat:
+        return _missing(sample, made, f" through output {position}" if several else "", derivative)
+    if answer.matrices is not None and is_float32(answer.matrices[0], answer.matrices[1]):
+        off = number(abs(worst.claimed - worst.expected) / max(abs(worst.expected), 1e-300))
+        said = f"{gradient} has float32 precision only: off by {off} of its value"
+        return replace(made, code="GV110", severity=Severity.ERROR, message=said, hint=KEEP_THE_DTYPE, cause="float32-inside")
+    return replace(made, message=f"{gradient} is wrong at {at} of the Jacobian, by up to {_by_up_to(answer)}")
+
+
+def _by_up_to(answer: Wrong) -> str:
+    worst = answer.entries[0]
+    if not math.isfinite(worst.claimed):
+        return f"{worst.claimed} (the derivative is {number(worst.expected)})"
+    got, wanted = apart(worst.claimed, worst.expected)
+    return f"{number(abs(worst.claimed - worst.expected))} (backward {got}, {wanted} expected)"
+
+
+def _located(sample: Sample, answer: Wrong, labels: tuple[str, str], output: Block, source: Block) -> Finding:
+    entries = entries_of(answer, output, source)
+    drawn = None
+    if answer.matrices is not None:
+        claimed, expected, wrong = answer.matrices
+        drawn = map_of((claimed, expected), wrong, ~wrong | wrong, output, source, labels)
+    worst = answer.entries[0]
+    badness = abs(worst.claimed - worst.expected) / max(worst.bound, 1e-300)
+    return sample.finding(
+        "GV101", "", entries=entries, map=drawn, badness=badness if math.isfinite(badness) else 1e300
+    )
+
+
+def _missing(sample: Sample, finding: Finding, through: str, derivative: str) -> Finding:
+    reader, name = sample.subject.reader, finding.input or ""
+    is_none = reader is not None and reader.returned_none.get(sample.position_of(name), False)
+    what = "backward returns None for" if is_none else "backward gives zeros for"
+    return replace(
+        finding,
+        code="GV107",
+        message=f"{what} `{name}`{through}, but the function depends on it: {derivative}",
+        hint=f"Return the gradient of `{name}`. If none is intended, say so in the spec: "
+        f"`{name}: {{..., requires_grad: false}}`.",
+    )
+
+
+def not_known(
+    sample: Sample, position: int, name: str, answer: Unknown | NotJudged, *, second: bool = False
+) -> Finding:
+    """GV109 for a pair of which nothing could be told, or of which a mismatch stays undecided."""
+    reason, hint = WHY[answer.reason]
+    what = "the second derivative" if second else f"the gradient{named_output(sample, position)}"
+    said = f"{what} with respect to `{name}` could not be verified: {reason}"
+    if isinstance(answer, Unknown) and answer.entry is not None and answer.mismatch:
+        got, wanted = apart(answer.entry.claimed, answer.entry.expected)
+        said = f"{what} with respect to `{name}` is {got} where {wanted} is expected, and nothing decides: {reason}"
+    return sample.finding("GV109", said, hint=hint, output=position, input=name)
+
+
+def wrong_second(
+    sample: Sample, problem: Problem, names: tuple[str, ...], pair: tuple[int, int], answer: Wrong, *, cut: bool
+) -> Finding:
+    """GV201, GV202: the derivative of the gradient of one input by another, or by grad_output."""
+    output, source = problem.outputs.blocks[pair[0]], Layout.of(problem.primals).blocks[pair[1]]
+    of, by = names[pair[0]], names[pair[1]]
+    made = _located(sample, answer, (f"g_{of}", by), output, source)
+    worst = answer.entries[0]
+    where = indexed(of, output.index(worst.row)) if worst.row is not None else of
+    place = f"d grad of {where} / d {indexed(by, source.index(worst.column))} is {number(worst.expected)}"
+    made = replace(made, output=pair[0], input=by)
+    if cut:
+        return replace(
+            made,
+            code="GV202",
+            message=f"the second derivative is silently cut: for autograd the gradient of `{of}` depends on "
+            f"nothing, but {place}",
+            hint=DETACHED,
+            cause="detached",
+            severity=Severity.WARNING if sample.subject.inferred else Severity.ERROR,
+            entries=None,
+            map=None,
+        )
+    if answer.is_missing:
+        return replace(
+            made,
+            code="GV202",
+            message=f"part of the second derivative is silently cut: the gradient of `{of}` does not depend "
+            f"on `{by}` for autograd, but {place}",
+            hint=f"{PARTLY_DETACHED} {FIRST_ORDER_ONLY}",
+            cause="detached",
+        )
+    return replace(
+        made,
+        code="GV201",
+        message=f"the second derivative (gradient of `{of}` by `{by}`) is wrong at "
+        f"{count_of(answer.wrong, answer.checked)}, by up to {_by_up_to(answer)}",
+        hint="The first derivative is right. What backward computes must itself be differentiable in its "
+        f"inputs and in grad_output. {FIRST_ORDER_ONLY}",
+    )
+
+
+__all__ = ["judge", "named_output", "not_known", "wrong_gradient", "wrong_second"]

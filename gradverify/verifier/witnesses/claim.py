@@ -1,0 +1,84 @@
+"""Backward's gradient at a point: what the witnesses are asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.calling import Gradients
+from gradverify.verifier.numerics.problem import Graph, Layout, Problem
+
+
+class Claim:
+    """The gradients of a map, several from one forward as long as backward leaves what it saved alone."""
+
+    def __init__(self, problem: Problem, graph: Graph | None = None, held: Tensor | None = None) -> None:
+        """`graph` is one that was made already; at `held` columns (bool, N) there is no gradient to speak of."""
+        self.problem, self.held = problem, held
+        self.inputs = Layout.of(problem.primals)
+        self.missing: dict[int, bool] = {}
+        """By input: whether every gradient so far was None."""
+        self._graph = graph
+
+    def rows(self, cotangents: Tensor) -> Tensor | Raised:
+        """Aᵀu for each row of `cotangents` (K × M): K × N, zeros where backward gives None."""
+        if self._graph is None:
+            made = self.problem.graph(self.problem.primals)
+            if isinstance(made, Raised):
+                return made
+            self._graph = made.value
+        found = self.problem.back_each(self._graph, [self._shaped(u) for u in cotangents])  # type: ignore[attr-defined]
+        if isinstance(found, Raised):
+            self._graph = None
+            return found
+        rows = torch.stack([self._flat(g) for g in found.value]) if found.value else torch.zeros(0, 0)
+        return rows if self.held is None else torch.where(self.held, 0.0, rows)
+
+    def row(self, cotangent: Tensor) -> Tensor | Raised:
+        """Aᵀu for one grad_output (M)."""
+        found = self.rows(cotangent[None])
+        return found if isinstance(found, Raised) else found[0]
+
+    def afresh(self) -> Claim:
+        """The same from a forward of its own: a backward that spoils what it saved shows in the other."""
+        return Claim(self.problem, held=self.held)
+
+    def jvp(self, v: Tensor) -> Tensor | None:
+        """Av (M) by differentiating backward, which is linear in grad_output; None where that cannot be done.
+
+        Of a derived witness alone: torch's own operations have a second derivative.
+        """
+        made = self.problem.graph(self.problem.primals)
+        if isinstance(made, Raised):
+            return None
+        outputs, leaves = made.value.outputs, made.value.leaves
+        u = tuple(torch.zeros_like(o).requires_grad_() for o in outputs)
+        directions = self.inputs.unflatten(v)
+        try:
+            gradients = torch.autograd.grad(outputs, leaves, u, create_graph=True, allow_unused=True)
+            pairs = [(g, d) for g, d in zip(gradients, directions, strict=True) if g is not None and g.requires_grad]
+            if not pairs:
+                return None
+            found = torch.autograd.grad(
+                [g for g, _ in pairs], u, [d for _, d in pairs], allow_unused=True
+            )
+        except Exception:  # noqa: BLE001 - whatever a formula of torch's cannot do
+            return None
+        return self.problem.outputs.flatten(found)
+
+    def _shaped(self, cotangent: Tensor) -> tuple[Tensor, ...]:
+        return self.problem.outputs.unflatten(cotangent)
+
+    def _flat(self, gradients: Gradients) -> Tensor:
+        for number, gradient in enumerate(gradients):
+            self.missing[number] = self.missing.get(number, True) and gradient is None
+        return self.inputs.flatten(gradients)
+
+
+def units(count: int, rows: Sequence[int] | None = None) -> Tensor:
+    """Grad_outputs of one row each."""
+    every = torch.eye(count, dtype=torch.float64)
+    return every if rows is None else every[list(rows)]

@@ -1,0 +1,124 @@
+"""How far rounding moves what a call computes: the same call with every operation off by one rounding at random.
+
+Monte Carlo arithmetic (Parker, *Monte Carlo Arithmetic*, 1997). What operations cannot show (NumPy, compiled
+code) is asked by moving the inputs by a few units in the last place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree
+
+from gradverify.verifier.dispatching import Dispatched
+
+DRAWS = 8
+"""Calls; of two and more, one in two has its inputs moved as well."""
+
+FACTOR = 64.0
+"""What a difference may be in units of the spread of so few draws (measured: `engine.md` §12.3)."""
+
+OF_A_ROW = 1e-3
+"""Share of a row's largest entry that rounding may explain at declared values."""
+
+OF_ALL = 1e-11
+"""The same of the largest entry of the whole gradient."""
+
+UNITS = {
+    torch.float64: 2.0**-53,
+    torch.complex128: 2.0**-53,
+    torch.float32: 2.0**-24,
+    torch.complex64: 2.0**-24,
+    torch.bfloat16: 2.0**-9,
+    torch.float16: 2.0**-12,
+}
+"""Half the distance from 1 to the next number."""
+
+SHORT = frozenset({torch.float32, torch.complex64, torch.bfloat16, torch.float16})
+"""Formats with fewer digits than float64."""
+
+SIXTEEN_BITS = frozenset({torch.bfloat16, torch.float16})
+"""Formats whose steps no difference quotient sees through."""
+
+EXACT = frozenset(
+    """clone _to_copy copy_ copy neg abs sign sgn floor ceil round trunc where index gather index_select cat stack
+    relu relu_ clamp clamp_min clamp_max max min amax amin aminmax sort topk masked_fill masked_fill_ fill fill_
+    fill_scalar zero_ zeros zeros_like ones ones_like full full_like arange empty empty_like empty_strided
+    new_empty new_empty_strided new_zeros new_ones new_full eye scatter scatter_ index_put index_put_ tril triu
+    flip roll constant_pad_nd maximum minimum eq lift_fresh lift_fresh_copy _unsafe_view im2col repeat argmax
+    argmin _local_scalar_dense scalar_tensor select_backward slice_backward select_scatter slice_scatter
+    unfold_copy diagonal_copy rand randn rand_like randn_like bernoulli bernoulli_ uniform_ normal_ one_hot
+    max_pool2d_with_indices masked_select nan_to_num repeat_interleave diag_embed nonzero heaviside threshold
+    hardtanh set_ resize_ view_as_complex view_as_real threshold_backward logical_not polar index_fill
+    index_fill_ take put frac native_dropout embedding fmod remainder item""".split()
+)
+"""Operations of torch that round nothing."""
+
+
+class Arithmetic(Dispatched):  # type: ignore[no-untyped-call]
+    """While it is on, each operation that rounds errs by up to one rounding more; notes the formats it meets."""
+
+    def __init__(self, seed: int | None) -> None:
+        """Without a seed it changes nothing, and only looks."""
+        super().__init__()
+        self.generator = None if seed is None else torch.Generator().manual_seed(seed)
+        self.formats: set[torch.dtype] = set()
+
+    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Run one operation, and move what it gave."""
+        result = func(*args, **given)
+        for one in _pytree.tree_leaves(result):
+            if isinstance(one, Tensor) and one.dtype in UNITS:
+                self.formats.add(one.dtype)
+                if self.generator is not None and _rounds(func) and one.numel() and not one.is_inference():
+                    noise = torch.rand(one.shape, generator=self.generator, dtype=torch.float64).mul_(4).sub_(2)
+                    with torch.no_grad():
+                        one.mul_((1 + UNITS[one.dtype] * noise).to(one.device))
+        return result
+
+
+def _rounds(func: Any) -> bool:  # noqa: ANN401
+    schema = func._schema  # noqa: SLF001 - it has no public name
+    is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    return not is_view and schema.name.partition("::")[2] not in EXACT
+
+
+def formats_of(call: Callable[[], object]) -> frozenset[torch.dtype]:
+    """Floating formats in which a call computes, as far as torch sees it."""
+    with Arithmetic(None) as seen:
+        call()
+    return frozenset(seen.formats)
+
+
+def spread(call: Callable[[Tensor], Tensor | None], x: Tensor, epsilon: float) -> Tensor | None:
+    """The largest deviation from the mean of each entry of `call(x)` over the draws; None where it fails.
+
+    `epsilon` is the distance from 1 to the next number of the inputs (N).
+    """
+    found = []
+    for draw in range(DRAWS):
+        generator = torch.Generator().manual_seed(91 + draw)
+        shift = torch.rand(x.shape, generator=generator, dtype=torch.float64).mul_(2).sub_(1)
+        with Arithmetic(17 + draw):
+            made = call(x * (1 + epsilon * shift) if draw % 2 else x)
+        if made is None:
+            return None
+        found.append(made)
+    every = torch.stack(found)
+    return (every - every.mean(0)).abs().amax(0).nan_to_num(0.0)
+
+
+def explained(spread_of: Tensor, rows: Tensor, *, capped: bool) -> Tensor:
+    """How large a difference rounding explains (K × N); `rows` are the gradients, whose size limits it.
+
+    Without the cap at values that nobody declared.
+    """
+    allowed = FACTOR * spread_of
+    if not capped:
+        return allowed
+    size = rows.abs().nan_to_num(0.0, 0.0, 0.0)
+    cap = torch.maximum(OF_A_ROW * size.amax(dim=1, keepdim=True), OF_ALL * size.max())
+    return torch.minimum(allowed, cap)

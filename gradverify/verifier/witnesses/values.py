@@ -1,0 +1,342 @@
+"""The first witness: forward's values around a point, by finite differences with a measured error.
+
+Two forms. The *proof* is the dot-product test u·Jv = (Aᵀu)·v along one random direction v: its left side needs
+four values of forward, its right side a backward, and a residual below a threshold is itself the proof, for a
+fault and an error that cancel to so many digits do not occur (`engine.md` §12.8). *Slopes* are derivatives
+along one coordinate or direction, for all rows at once, each with an error.
+
+For F_k = f(x + k t), d_k = F_k - F_-k, s_k = F_k + F_-k (Fornberg, 1988, for the weights; Hamming, *Numerical
+Methods*, ch. 6, for high differences as a measure of noise):
+
+    D4 = (8 d1 - d2) / 12t        D6 = (45 d1 - 9 d2 + d3) / 60t
+    n  = |s3 - 6 s2 + 15 s1 - 20 f| / sqrt(924)      a sample of the noise of f
+
+At an end of a declared range the same is done to one side alone: forward is never called outside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.problem import Layout, Problem
+
+EPSILON = 2.0**-52
+"""Distance from 1 to the next float64."""
+
+SAFETY = 10.0
+"""A measured error is an estimate from few samples: it is taken so many times (`engine.md` §8.6)."""
+
+REACH = 2.0**-8
+"""An entry near zero is moved by this share of its tensor's typical magnitude."""
+
+WEIGHED = 1024.0
+"""A row this much smaller than the mean slope is weighed by that, and not by its own size."""
+
+GROWTH = 2.0
+"""A truncation error shrinks with the step; where two steps differ by more than this times both errors, none
+of them is believed."""
+
+KINK = 0.3
+"""One-sided slopes differ by a share that stays the same as the step shrinks, to within this share of it."""
+
+LARGE = 2.0**12
+"""The factor between the two grad_outputs of a proof: a backward that is not linear fails one of them."""
+
+FINE = 1e-9
+"""An error below this share of the row and of the mean row is not made smaller by another step."""
+
+CONVERGED = 1e-2
+"""Where the fourth and the sixth order differ by more than this share, their difference is no estimate."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps for a format: as shares of each entry's own scale, with what they can show."""
+
+    epsilon: float
+    proofs: tuple[tuple[float, float], ...]
+    """(step, residual below which the dot-product test is a proof)."""
+    levels: tuple[float, ...]
+    """Of slopes, in the order in which they are tried."""
+    near: tuple[float, float]
+    """Two steps at which a kink shows."""
+
+
+FLOAT64 = Steps(
+    EPSILON,
+    ((2.0**-12, 2.0**-33), (2.0**-19, 2.0**-28)),
+    (2.0**-10, 2.0**-17, 2.0**-23, 2.0**-5),
+    (2.0**-17, 2.0**-23),
+)
+FLOAT32 = Steps(
+    2.0**-23,
+    ((2.0**-7, 2.0**-12), (2.0**-10, 2.0**-9), (2.0**-4, 2.0**-9)),
+    (2.0**-5, 2.0**-3, 2.0**-7),
+    (2.0**-7, 2.0**-9),
+)
+"""Of what computes in float32 (`design.md`, *Widened*)."""
+
+TWO_SIDED = ((-3, -2, -1, 1, 2, 3), (-1 / 60, 9 / 60, -45 / 60, 45 / 60, -9 / 60, 1 / 60))
+TWO_SIDED_LOW = ((-2, -1, 1, 2), (1 / 12, -8 / 12, 8 / 12, -1 / 12))
+ONE_SIDED = ((0, 1, 2, 3, 4, 5, 6), (-147 / 60, 360 / 60, -450 / 60, 400 / 60, -225 / 60, 72 / 60, -10 / 60))
+ONE_SIDED_LOW = ((0, 1, 2, 3, 4), (-25 / 12, 48 / 12, -36 / 12, 16 / 12, -3 / 12))
+"""Offsets and weights of sixth and fourth order."""
+
+GAIN = {True: 1.1, False: 12.7}
+"""What a unit of noise in f is in D6, in units of 1/step: the root of the summed squares of the weights."""
+
+SIXTH = 924.0**0.5
+"""Root of the summed squares of 1, 6, 15, 20, 15, 6, 1."""
+
+
+def probe(count: int, key: int) -> Tensor:
+    """Signed numbers of magnitude 1/2 to 3/2 with twelve binary digits: steps along them are exact."""
+    generator = torch.Generator().manual_seed(7919 + key)
+    sign = torch.randint(0, 2, (count,), generator=generator) * 2.0 - 1
+    return sign.double() * (0.5 + torch.randint(0, 4096, (count,), generator=generator) / 4096.0).double()
+
+
+def scales_of(x: Tensor, inputs: Layout) -> Tensor:
+    """The magnitude of each entry (N), kept within a range of its tensor's typical one; 0 where not finite."""
+    scales = torch.zeros_like(x)
+    for own in inputs.slices:
+        size = x[own].abs()
+        known = size[(size > 0) & size.isfinite()]
+        typical = float(known.median()) if known.numel() else 1.0
+        highest = max(typical, float(known.min()) / REACH) if known.numel() else 1.0
+        scales[own] = torch.where(size.isfinite(), size.clamp(REACH * typical, highest), 0.0)
+    return scales
+
+
+@dataclass(frozen=True)
+class Slope:
+    """The derivative of every row along one direction (M)."""
+
+    value: Tensor
+    error: Tensor
+    """It holds its safety factor; infinite where nothing is known."""
+    low: Tensor
+    """The smaller one-sided slope where the row has a kink; elsewhere the value."""
+    high: Tensor
+
+    @property
+    def kink(self) -> Tensor:
+        """Rows whose one-sided slopes differ beyond their errors (bool, M)."""
+        return self.high > self.low
+
+    def times(self, factor: float) -> Slope:
+        """The slope along the direction times a positive factor."""
+        return Slope(*(factor * one for one in (self.value, self.error, self.low, self.high)))
+
+
+class Values:
+    """Forward's values around a point."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        steps: Steps = FLOAT64,
+        bounds: tuple[Tensor, Tensor] | None = None,
+        held: Tensor | None = None,
+    ) -> None:
+        """`bounds` are the declared ends of each entry (N each, infinite for none); `held` never move."""
+        self.problem, self.steps = problem, steps
+        self.inputs, self.outputs = Layout.of(problem.primals), problem.outputs
+        self.x = self.inputs.flatten(problem.primals)
+        self.scale = scales_of(self.x, self.inputs)
+        if held is not None:
+            self.scale = torch.where(held, 0.0, self.scale)
+        self.inward = torch.zeros_like(self.x)
+        if bounds is not None:
+            self._keep_within(*bounds)
+        self.noise: Tensor | None = None
+        """Rounding of each row as its own operations show it (M), once that was asked for."""
+
+    def _keep_within(self, lowest: Tensor, highest: Tensor) -> None:
+        """Shorten the scales of entries near an end, and turn those at one inwards."""
+        below, above = self.x - lowest, highest - self.x
+        nearest = torch.minimum(below, above)
+        at_end = nearest < self.scale * REACH
+        self.inward = torch.where(at_end, torch.where(below <= above, 1.0, -1.0), 0.0)
+        room = torch.where(at_end, (highest - lowest) / 8, nearest)
+        self.scale = torch.minimum(self.scale, room.clamp_min(0.0).nan_to_num(torch.inf, posinf=torch.inf))
+
+    @cached_property
+    def centre(self) -> Tensor:
+        """f(x), from a call without a graph, like its neighbours: with one, torch may add in another order."""
+        return self.at(self.x)
+
+    def at(self, x: Tensor) -> Tensor:
+        """f at another point (M); NaN where it raises."""
+        result = self.problem.evaluate_fresh(self.inputs.unflatten(x))
+        if isinstance(result, Raised):
+            return torch.full((self.outputs.size,), torch.nan, dtype=torch.float64)
+        return self.outputs.flatten(result.value)
+
+    def direction(self, key: int, columns: Tensor | slice | None = None) -> Tensor:
+        """A random direction (N), of some columns alone; each entry moves by about its own scale."""
+        v = probe(len(self.x), key)
+        v = torch.where(self.inward != 0, v.abs() * self.inward, v) * self.scale
+        if columns is None:
+            return v
+        chosen = torch.zeros_like(v)
+        chosen[columns] = v[columns]
+        return chosen
+
+    def unit(self, column: int) -> Tensor:
+        """The direction of one coordinate, as long as its scale."""
+        v = torch.zeros_like(self.x)
+        v[column] = self.scale[column] * (self.inward[column] if self.inward[column] != 0 else 1.0)
+        return v
+
+    def _moved(self, v: Tensor, step: float) -> tuple[Callable[[float], Tensor], Tensor]:
+        """f at multiples of a step along v, and the direction of the steps that are really taken."""
+        wide = self.inputs.is_double
+        taken = (self.x + step * v) - self.x if wide else self._rounded(self.x + step * v) - self.x
+
+        def value(k: float) -> Tensor:
+            return self.centre if k == 0 else self.at(self.x + k * taken)
+
+        return value, taken / step
+
+    def _rounded(self, x: Tensor) -> Tensor:
+        return self.inputs.flatten(self.inputs.unflatten(x))
+
+    def _two_sided(self, v: Tensor) -> bool:
+        return not bool(((self.inward != 0) & (v != 0)).any())
+
+    def first_difference(self, v: Tensor, step: float) -> tuple[Tensor, Tensor]:
+        """D4 along v (M) from four values, and the direction that the steps really took (N)."""
+        offsets, weights = TWO_SIDED_LOW if self._two_sided(v) else ONE_SIDED_LOW
+        value, taken = self._moved(v, step)
+        found = sum(w * value(k) for k, w in zip(offsets, weights, strict=True))
+        return torch.as_tensor(found) / step, taken
+
+    def _at_level(self, v: Tensor, step: float) -> tuple[Tensor, Tensor]:
+        """D6 along v and its error (M)."""
+        two = self._two_sided(v)
+        value, _ = self._moved(v, step)
+        offsets, weights = TWO_SIDED if two else ONE_SIDED
+        f = {k: value(k) for k in offsets}
+        low_offsets, low_weights = TWO_SIDED_LOW if two else ONE_SIDED_LOW
+        d6 = torch.stack([w * f[k] for k, w in zip(offsets, weights, strict=True)]).sum(0) / step
+        d4 = torch.stack([w * f[k] for k, w in zip(low_offsets, low_weights, strict=True)]).sum(0) / step
+        row = [f[k] if k in f else self.centre for k in (range(-3, 4) if two else range(7))]
+        sixth = torch.stack([c * r for c, r in zip((1, -6, 15, -20, 15, -6, 1), row, strict=True)]).sum(0).abs()
+        noise = torch.maximum(2 * sixth / SIXTH, self.steps.epsilon * self.centre.abs())
+        if self.noise is not None:
+            noise = torch.maximum(noise, 2 * self.noise)
+        truncation = (d6 - d4).abs()
+        truncation = torch.where(truncation > CONVERGED * d6.abs(), 4 * truncation, truncation)
+        error = SAFETY * (truncation + GAIN[two] * noise / step + EPSILON * d6.abs())
+        known = d6.isfinite() & error.isfinite()
+        return torch.where(known, d6, 0.0), torch.where(known, error, torch.inf)
+
+    def slope(self, v: Tensor, share: float = 1.0, enough: Tensor | None = None) -> Slope:
+        """The derivative along v, row by row the best of several steps; `enough` is an error that will do (M)."""
+        best = error = torch.zeros(0)
+        for level, step in enumerate(self.steps.levels):
+            d, e = self._at_level(v, step * share)
+            if not level:
+                best, error = d, e
+            else:
+                apart = (d - best).abs()
+                clash = e.isfinite() & error.isfinite() & (apart > GROWTH * (e + error))
+                best, error = torch.where(e < error, d, best), torch.minimum(e, error)
+                error = torch.where(clash, torch.maximum(error, apart), error)
+            fine = FINE * (best.abs() + best.abs().nan_to_num(0.0).mean())
+            if bool((error <= (fine if enough is None else torch.maximum(fine, enough))).all()):
+                return Slope(best, error, best, best)
+        if not self._two_sided(v):
+            return Slope(best, error, best, best)
+        return self._with_kinks(v, share, best, error)
+
+    def _with_kinks(self, v: Tensor, share: float, best: Tensor, error: Tensor) -> Slope:
+        """The slope, with both one-sided slopes where they stay apart as the step shrinks."""
+        doubtful = error > 1e-6 * best.abs()
+        if not bool(doubtful.any()):
+            return Slope(best, error, best, best)
+        sides = []
+        for step in self.steps.near:
+            value, _ = self._moved(v, step * share)
+            sides.append(((self.centre - value(-1)) / (step * share), (value(1) - self.centre) / (step * share)))
+        (l1, r1), (l2, r2) = sides
+        noise = 4 * self.steps.epsilon * self.centre.abs() / (self.steps.near[1] * share)
+        before, now = (r1 - l1) / 2, (r2 - l2) / 2
+        stays = (before - now).abs() <= KINK * before.abs()  # a jump's would grow as 1/step, curvature's shrink
+        kink = doubtful & stays & (now.abs() > 20 * noise) & (now.abs() > 1e-5 * (l2.abs() + r2.abs()))
+        low = torch.minimum(torch.minimum(l1, r1), torch.minimum(l2, r2))
+        high = torch.maximum(torch.maximum(l1, r1), torch.maximum(l2, r2))
+        return Slope(
+            torch.where(kink, (low + high) / 2, best),
+            torch.where(kink, (l1 - l2).abs() + (r1 - r2).abs() + noise, error),
+            torch.where(kink, low, best),
+            torch.where(kink, high, best),
+        )
+
+    def weights(self, d: Tensor, key: int, rows: slice | None = None) -> Tensor:
+        """A grad_output (M) that weighs each row by its own slope; zero at other rows, and where none is known."""
+        size = d.abs().nan_to_num(torch.inf)
+        known = size[size.isfinite()]
+        floor = float(known.mean()) / WEIGHED if known.numel() and float(known.mean()) > 0 else 1.0
+        u = torch.where(size.isfinite(), probe(len(d), key) / (size + floor), 0.0)
+        if rows is None:
+            return u
+        alone = torch.zeros_like(u)
+        alone[rows] = u[rows]
+        return alone
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The dot-product test: slopes along a direction, and the grad_outputs that weigh them."""
+
+    slope: Tensor
+    """Along v (M)."""
+    taken: Tensor
+    """The direction that was really taken (N)."""
+    limit: float
+    """What the residual must stay below, in units of a row's own slope."""
+    cotangents: tuple[tuple[Tensor, float], ...]
+    """(grad_output, how many times as large backward gets it)."""
+
+    def residual(self, number: int, gradient: Tensor, columns: slice | None = None) -> float:
+        """|u·Jv - (Aᵀu)·v| for one of the grad_outputs, `gradient` being Aᵀu (N)."""
+        u, _ = self.cotangents[number]
+        there = self.taken != 0
+        if not bool(gradient[there].isfinite().all()):
+            return torch.inf
+        if columns is not None:
+            gradient = gradient[columns]
+        moved = self.taken if columns is None else self.taken[columns]
+        expected = torch.where(u != 0, u * self.slope, 0.0).sum()
+        return abs(float(expected - torch.where(moved != 0, gradient * moved, 0.0).sum()))
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether no row moves at all."""
+        return bool((self.slope == 0).all())
+
+
+def differences(values: Values, key: int, v: Tensor) -> Sequence[Callable[[], Difference | None]]:
+    """The attempts at a proof along v, in order of cost; each gives None where forward is not finite."""
+    made: list[tuple[Tensor, float]] = []
+
+    def attempt(step: float, limit: float) -> Difference | None:
+        slope, taken = values.first_difference(v, step)
+        if not bool(slope.isfinite().all()):
+            return None
+        if not made:
+            made.append((values.weights(slope, key + 7), -LARGE))
+            for number, rows in enumerate(values.outputs.slices):
+                made.append((values.weights(slope, key + 11 + number, rows), 2.0**-20))
+        return Difference(slope, taken, limit * max(1, values.outputs.size) ** 0.5, tuple(made))
+
+    return [lambda s=step, r=limit: attempt(s, r) for step, limit in values.steps.proofs]  # type: ignore[misc]
