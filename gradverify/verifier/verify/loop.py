@@ -15,7 +15,7 @@ from gradverify.verifier.checks.first_order import refused_empty
 from gradverify.verifier.checks.precision.alone import NATIVE, ORDER
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject, first_line
+from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject, Surrogate, first_line
 from gradverify.verifier.checks.wording import invented, output_name
 from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.numerics.problem import Graph
@@ -25,6 +25,7 @@ from gradverify.verifier.verify.orders import First, ask_first, ask_second
 from gradverify.verifier.verify.reference import ask_reference, ask_surrogate
 from gradverify.verifier.verify.samples import Kind, Planned, planned
 from gradverify.verifier.verify.state import CaseState
+from gradverify.verifier.verify.structured import wrong_with_structure
 from gradverify.verifier.verify.witnessing import Witnesses, other_values
 
 UNSTEADY = (
@@ -75,7 +76,7 @@ def _case(loop: Loop, one: Planned) -> Iterator[Event]:
     asked = loop.asked
     if one.kind is not Kind.LISTED and (loop.failed or loop.open):
         return
-    if one.case.options in loop.unsteady or (loop.failed and not is_declared(*one.draws[0])):
+    if one.case.options in loop.unsteady:
         return
     yield CaseStarted(one.case.id, *one.draws[0])
     built = _built(loop, one.case)
@@ -88,9 +89,13 @@ def _case(loop: Loop, one: Planned) -> Iterator[Event]:
     if one.beyond is not None:
         yield BeyondStarted(one.beyond)
     for point, draw in one.draws:
+        if not is_declared(point, draw) and (loop.failed or loop.open):
+            continue
         if point is not Point.TYPICAL or draw:
             yield CaseStarted(one.case.id, point, draw)
         keep: list[Graph] = []
+        if subject.reader is not None:
+            subject.reader.reset()
         sample = prepare(subject, case, point, draw, keep)
         if isinstance(sample, NoSample):
             if sample.no_gradient:
@@ -107,9 +112,7 @@ def _case(loop: Loop, one: Planned) -> Iterator[Event]:
         state.count(sample)
         if one.case.options in loop.unsteady:
             break
-        if loop.failed and one.kind is not Kind.LISTED:
-            break
-    if is_declared(*one.draws[0]) and one.kind is Kind.LISTED:
+    if one.kind is Kind.LISTED:
         yield from _found(loop, state.never_judged(), state)
         yield state.verified(case)
     elif one.beyond is not None:
@@ -148,9 +151,6 @@ def _precision(subject: Subject, case: Case) -> Float64 | Native:
 def _at(loop: Loop, one: Planned, sample: Sample, graph: Graph, state: CaseState) -> Iterator[Finding]:
     """What is found at one sample."""
     yield from disagreements(sample)
-    reader = sample.subject.reader
-    if reader is not None:
-        reader.reset()
     declared = is_declared(sample.point, sample.draw) and one.kind in {Kind.LISTED, Kind.OPEN}
     if sample.disconnected:
         state.worsen(Family.GRADCHECK, Outcome.FAILED)
@@ -163,9 +163,10 @@ def _at(loop: Loop, one: Planned, sample: Sample, graph: Graph, state: CaseState
         yield sample.finding("GV109", f"no gradient could be verified: {UNSTEADY[0]}", hint=UNSTEADY[1])
         return
     surrogate = sample.subject.surrogate
-    if surrogate is not None and not surrogate.inputs:
+    if surrogate is not None:
         yield from ask_surrogate(sample, graph, state)
-        return
+        if not surrogate.inputs:
+            return
     prove = one.kind is Kind.LISTED and (sample.point, sample.draw) == (Point.TYPICAL, 0)
     empty = refused_empty(sample) if not (sample.inputs.size and sample.problem.outputs.size) else None
     if empty is not None:
@@ -184,6 +185,12 @@ def _at(loop: Loop, one: Planned, sample: Sample, graph: Graph, state: CaseState
     if first.verified and sample.subject.reference is not None and not stops_judgement(held):
         yield from ask_reference(sample, graph, state)
     once = one.is_first and (sample.point, sample.draw) == (Point.TYPICAL, 0)
+    special = one.is_first and sample.point is Point.SPECIAL
+    if (once or special) and first.verified and first.asked is not None and loop.asked.wants("GV106"):
+        for finding in wrong_with_structure(sample, first.asked):
+            failed = finding.severity is Severity.ERROR
+            state.worsen(Family.GRADCHECK, Outcome.FAILED if failed else Outcome.NOT_RUN)
+            yield finding
     wanted = Family.GRADGRADCHECK in loop.asked.wanted
     if once and wanted and first.verified and not stops_judgement(held):
         second = ask_second(sample, first, loop.witnesses)
@@ -196,6 +203,9 @@ def _of_first(
     loop: Loop, one: Planned, sample: Sample, first: First, state: CaseState, *, declared: bool
 ) -> Iterator[Finding]:
     typical = sample.point is Point.TYPICAL and declared
+    surrogate = sample.subject.surrogate
+    if surrogate is not None:
+        first = without_surrogates(sample, first, surrogate)
     if first.judgement is not None:
         state.add(sample, first.judgement, typical=typical)
     outcome = first.outcome
@@ -209,6 +219,18 @@ def _of_first(
         findings = [invented(f, ["the inputs"]) if f.severity is Severity.ERROR else f for f in findings]
     state.worsen(Family.GRADCHECK, outcome)
     yield from findings
+
+
+def without_surrogates(sample: Sample, first: First, surrogate: Surrogate) -> First:
+    """The first order without the inputs whose gradient is declared to be another."""
+    names = sample.problem.input_names
+    kept = tuple(f for f in first.findings if not surrogate.covers(f.input))
+    outcome = first.outcome if kept or first.outcome is Outcome.PASSED else Outcome.PASSED
+    judgement = first.judgement
+    if judgement is not None:
+        answers = {p: a for p, a in judgement.answers.items() if not surrogate.covers(names[p[1]])}
+        judgement = replace(judgement, answers=answers)
+    return replace(first, findings=kept, judgement=judgement, outcome=outcome)
 
 
 def _past(finding: Finding, one: Planned) -> Finding:

@@ -15,10 +15,11 @@ from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Graph, VjpProblem
 from gradverify.verifier.verify.witnessing import Witnesses, cotangents_of, first_order, second_order
-from gradverify.verifier.verify.words import named_output, not_known, wrong_gradient, wrong_second
+from gradverify.verifier.verify.words import imprecise_gradient, named_output, not_known, wrong_gradient, wrong_second
 from gradverify.verifier.witnesses.claim import Claim
 from gradverify.verifier.witnesses.judge import (
     Asked,
+    Imprecise,
     Judgement,
     NotJudged,
     Right,
@@ -46,7 +47,7 @@ class First:
     def verified(self) -> bool:
         """Every pair is right: what builds on the gradient may be asked."""
         answers = self.judgement.answers.values() if self.judgement is not None else ()
-        return self.judgement is not None and all(isinstance(a, Right) for a in answers)
+        return self.judgement is not None and all(isinstance(a, Right | Imprecise) for a in answers)
 
 
 def ask_first(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: bool, prove: bool) -> First:
@@ -63,7 +64,8 @@ def ask_first(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: b
         if not declared:
             raised, outcome = replace(raised, severity=Severity.NOTE), Outcome.NOT_RUN
         return First(asked, None, (raised,), outcome)
-    findings = [one for one in (_finding(sample, pair, a, witnesses.wrong.get(pair, ""), declared=declared) for pair, a in found.answers.items()) if one]
+    every = (_finding(sample, pair, a, witnesses, declared=declared) for pair, a in found.answers.items())
+    findings = [one for one in every if one is not None]
     measured = any(isinstance(a, Wrong) and not a.again for a in found.answers.values())
     if measured and any(f.code == "GV101" for f in findings) and _ignores_or_bends(asked):
         findings = [_nonlinear(f) if f.code == "GV101" else f for f in findings]
@@ -78,17 +80,21 @@ def ask_first(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: b
 
 
 def _finding(
-    sample: Sample, pair: tuple[int, int], answer: object, code: str, *, declared: bool
+    sample: Sample, pair: tuple[int, int], answer: object, witnesses: Witnesses, *, declared: bool
 ) -> Finding | None:
     position, name = sample.problem.output_positions[pair[0]], sample.problem.input_names[pair[1]]
     if isinstance(answer, Wrong):
         if answer.again:
-            return _again(sample, position, name, code)
+            return _again(sample, position, name, witnesses.wrong.get(pair, "GV101"))
         made = wrong_gradient(sample, position, pair[1], answer)
-        certain = declared or answer.both or answer.rounded
+        twice = pair in witnesses.suspected  # values at two draws are both witnesses
+        witnesses.suspected |= {pair} if not declared and not answer.rounded else set()
+        certain = declared or answer.both or answer.rounded or twice
         if certain or made.severity is not Severity.ERROR:
             return made
         return replace(made, code="GV109", suspected=made.code, severity=Severity.WARNING)
+    if isinstance(answer, Imprecise):
+        return imprecise_gradient(sample, position, pair[1], answer)
     if isinstance(answer, Unknown) and answer.mismatch:
         return not_known(sample, position, name, answer)
     return None

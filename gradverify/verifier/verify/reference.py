@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Outcome
+from gradverify.model import Finding, Outcome, Point
 from gradverify.rules import Family
 from gradverify.verifier.checks.composite import reference_problem
 from gradverify.verifier.checks.subject import Sample, first_line
@@ -15,6 +15,8 @@ from gradverify.verifier.checks.wording import apart, count_of, number, output_n
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout
 from gradverify.verifier.verify.state import CaseState
+from gradverify.verifier.verify.structured import wrong_with_structure
+from gradverify.verifier.verify.witnessing import against
 from gradverify.verifier.witnesses.claim import Claim
 from gradverify.verifier.witnesses.rounding import FACTOR, spread
 from gradverify.verifier.witnesses.values import EPSILON, probe
@@ -52,7 +54,10 @@ def ask_surrogate(sample: Sample, graph: Graph, state: CaseState) -> Iterator[Fi
     if isinstance(built, Raised):
         yield _refused(sample, f"the surrogate raised {built.error.type}: {first_line(built.error.message)}", state)
         return
-    found = [f for f in _gradients(sample, graph, built.value, "surrogate") if surrogate.covers(f.input)]
+    found = list(_gradients(sample, graph, built.value, "surrogate"))
+    if not found and sample.point is Point.TYPICAL and sample.draw == 0 and sample.subject.is_first_of_options:
+        found = list(wrong_with_structure(sample, against(sample, graph, built.value)))
+    found = [f for f in found if surrogate.covers(f.input)]
     state.worsen(Family.REFERENCE, Outcome.FAILED if found else Outcome.PASSED)
     yield from found
 

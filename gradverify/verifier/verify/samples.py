@@ -45,15 +45,7 @@ def planned(plan: TargetPlan, effort: Effort) -> Iterator[Planned]:
         first = case.options not in met
         met.add(case.options)
         draws = points_of(case, effort)
-        asked = tuple(d for d in draws if is_declared(*d))
-        yield Planned(case, Kind.LISTED, asked, first)
-    met.clear()
-    for case in plan.cases:
-        if case.options not in met:
-            met.add(case.options)
-            undeclared = tuple(d for d in points_of(case, effort) if not is_declared(*d))
-            if undeclared:
-                yield Planned(case, Kind.LISTED, undeclared, is_first=False)
+        yield Planned(case, Kind.LISTED, draws if first else tuple(d for d in draws if is_declared(*d)), first)
     once = ((Point.TYPICAL, 0),)
     yield from (Planned(case, Kind.OPEN, once, is_first=False) for case in plan.open_sized)
     yield from (Planned(case, Kind.DEGENERATE, once, is_first=False) for case in plan.degenerate)

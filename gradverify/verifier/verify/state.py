@@ -10,7 +10,7 @@ from gradverify.model import Case, Evaluations, Finding, Outcome, Swept
 from gradverify.rules import CHECK_FAMILIES, Family
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.verify.words import not_known
-from gradverify.verifier.witnesses.judge import Judgement, NotJudged, Right, Unknown, Wrong
+from gradverify.verifier.witnesses.judge import Imprecise, Judgement, NotJudged, Right, Unknown, Wrong
 
 WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 """From the least to the most telling."""
@@ -50,7 +50,7 @@ class CaseState:
         for (o, i), answer in judgement.answers.items():
             pair = positions[o], names[i]
             self.judged.setdefault(pair, False)
-            if isinstance(answer, Right | Wrong):
+            if isinstance(answer, Right | Wrong | Imprecise):
                 self.judged[pair] |= typical or isinstance(answer, Wrong)
             elif typical:
                 self.unknown[pair] = sample, answer

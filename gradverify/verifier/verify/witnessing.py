@@ -12,6 +12,7 @@ from torch import Tensor
 from gradverify.model import TensorInput
 from gradverify.source import iterates
 from gradverify.verifier.checks.composite import held_columns
+from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.values import DOMAINS
@@ -19,7 +20,7 @@ from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, Pro
 from gradverify.verifier.witnesses.claim import Claim
 from gradverify.verifier.witnesses.derived import Derived, NoDerived, derive
 from gradverify.verifier.witnesses.judge import Asked, Budget, Trust
-from gradverify.verifier.witnesses.rounding import SHORT, SIXTEEN_BITS, Arithmetic
+from gradverify.verifier.witnesses.rounding import SHORT, SIXTEEN_BITS, Formats, has_digits_of_float32
 from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Values, probe
 
 OF_FLOAT32 = 64 * 2.0**-23
@@ -57,6 +58,8 @@ class Witnesses:
     budget: Budget = field(default_factory=Budget)
     wrong: dict[tuple[int, int], str] = field(default_factory=dict)
     """(output, input) pairs that were found wrong at a declared sample, with the code that says how."""
+    suspected: set[tuple[int, int]] = field(default_factory=set)
+    """Those that values alone refuted once at what nobody declared."""
     refuted: bool = False
     """Values have refuted derived: it is not used again for this target."""
 
@@ -68,11 +71,14 @@ class Witnesses:
 def other_values(sample: Sample, graph: Graph, known: Options) -> bool:
     """Whether the same call gives other values; meanwhile the formats of its operations are noted."""
     problem = sample.problem
-    with Arithmetic(None) as seen:
+    with Formats() as seen:
         again = problem.evaluate(problem.primals)
-    known.formats = frozenset(seen.formats) | {b.dtype for b in problem.outputs.blocks}
+    known.formats = frozenset(b.dtype for b in problem.outputs.blocks)
     if isinstance(again, Raised):
         return False
+    known.formats |= {f for t in again.value for f in seen.of(t)}
+    if problem.outputs.is_double and has_digits_of_float32(problem.outputs.flatten(again.value)):
+        known.formats |= {torch.float32}
     before, now = problem.outputs.flatten(graph.outputs), problem.outputs.flatten(again.value)
     if _same(before, now, 0.0):
         return False
@@ -98,7 +104,7 @@ def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared:
     short = known.is_short
     return Asked(
         problem=problem,
-        claim=Claim(problem, graph, held_or_none),
+        claim=Claim(problem, graph),
         values=Values(
             problem, steps=FLOAT32 if short else FLOAT64, bounds=_bounds(sample), held=held_or_none
         ),
@@ -112,6 +118,7 @@ def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared:
         counter=problem.counter,
         wrong=frozenset(witnesses.wrong),
         loops=_loops(sample),
+        iterates=_backward_iterates(sample),
         sixteen=bool((known.formats or frozenset()) & SIXTEEN_BITS),
         key=sample.key % 4096,
     )
@@ -140,6 +147,31 @@ def _loops(sample: Sample) -> bool:
     function = sample.subject.function_class
     forward = sample.subject.function if function is None else function.forward
     return bool(iterates(forward))
+
+
+def _backward_iterates(sample: Sample) -> bool:
+    function = sample.subject.function_class
+    return function is not None and bool(iterates(own_backward(function)))
+
+
+def against(sample: Sample, graph: Graph, composite: CallProblem) -> Asked:
+    """A gradient beside that of a composite which is right by declaration."""
+    settings = sample.subject.settings
+    return Asked(
+        problem=sample.problem,
+        claim=Claim(sample.problem, graph),
+        values=Values(sample.problem),
+        derived=Claim(composite),
+        hides=False,
+        trust=Trust(confirmed=True),
+        rtol=settings.rtol,
+        atol=settings.atol,
+        declared=True,
+        budget=Budget(),
+        counter=sample.problem.counter,
+        iterates=_backward_iterates(sample),
+        key=sample.key % 4096,
+    )
 
 
 def _bounds(sample: Sample) -> tuple[Tensor, Tensor] | None:
@@ -172,8 +204,8 @@ def second_order(sample: Sample, first: Asked, witnesses: Witnesses, graph: Grap
     short = known.is_short
     count = Layout.of(second.primals).size
     held = torch.zeros(count, dtype=torch.bool)
-    if first.claim.held is not None:
-        held[: len(first.claim.held)] = first.claim.held
+    if first.values.held is not None:
+        held[: len(first.values.held)] = first.values.held
     bounds = _bounds(sample)
     if bounds is not None:
         more = count - len(bounds[0])
@@ -181,7 +213,7 @@ def second_order(sample: Sample, first: Asked, witnesses: Witnesses, graph: Grap
         bounds = torch.cat([bounds[0], -ends]), torch.cat([bounds[1], ends])
     return Asked(
         problem=second,
-        claim=Claim(second, graph, held),
+        claim=Claim(second, graph),
         values=Values(second, steps=FLOAT32 if short else FLOAT64, bounds=bounds, held=held),
         derived=None if derived is None else Claim(derived, held=held),
         hides=False,

@@ -10,6 +10,7 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (
     KEEP_THE_DTYPE,
     NOT_FINITE,
+    WITHIN_TOLERANCE,
     apart,
     count_of,
     is_float32,
@@ -19,7 +20,7 @@ from gradverify.verifier.checks.wording import (
 )
 from gradverify.verifier.numerics.problem import Block, Layout, Problem
 from gradverify.verifier.witnesses import judge
-from gradverify.verifier.witnesses.judge import NotJudged, Reason, Unknown, Wrong
+from gradverify.verifier.witnesses.judge import Imprecise, NotJudged, Reason, Unknown, Wrong
 
 FIRST_ORDER_ONLY = (
     "If no second derivative is meant, say so: @torch.autograd.function.once_differentiable above backward."
@@ -113,13 +114,31 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
     if answer.rounded:
         said = f"{gradient} loses its digits at {at}, by up to {_by_up_to(answer)}, which its own rounding explains"
         return replace(made, code="GV110", severity=Severity.WARNING, message=said, hint=UNSTABLE)
-    if answer.is_missing and not answer.is_flat:
+    if answer.missing and not answer.is_flat:
         return _missing(sample, made, f" through output {position}" if several else "", derivative)
     if answer.matrices is not None and is_float32(answer.matrices[0], answer.matrices[1]):
         off = number(abs(worst.claimed - worst.expected) / max(abs(worst.expected), 1e-300))
         said = f"{gradient} has float32 precision only: off by {off} of its value"
         return replace(made, code="GV110", severity=Severity.ERROR, message=said, hint=KEEP_THE_DTYPE, cause="float32-inside")
     return replace(made, message=f"{gradient} is wrong at {at} of the Jacobian, by up to {_by_up_to(answer)}")
+
+
+def imprecise_gradient(sample: Sample, position: int, number_of_input: int, answer: Imprecise) -> Finding:
+    """GV110: an error where the gradient has float32's digits, else a warning."""
+    name = sample.problem.input_names[number_of_input]
+    output = sample.problem.outputs.blocks[sample.problem.output_positions.index(position)]
+    source, off = sample.inputs.blocks[number_of_input], number(answer.share)
+    gradient = f"the gradient{named_output(sample, position)} with respect to `{name}`"
+    shown = Wrong(answer.entries, answer.count, answer.of, 0.0, both=False)
+    made = sample.finding(
+        "GV110", "", output=position, input=name, entries=entries_of(shown, output, source), badness=answer.share
+    )
+    if answer.short:
+        said = f"{gradient} has float32 precision only: off by {off} of its value"
+        return replace(made, message=said, hint=KEEP_THE_DTYPE, severity=Severity.ERROR, cause="float32-inside")
+    places = count_of(answer.count, answer.of)
+    said = f"{gradient} is slightly off at {places}: by up to {off} of its value, more than rounding explains"
+    return replace(made, message=said, hint=WITHIN_TOLERANCE, severity=Severity.WARNING)
 
 
 def _by_up_to(answer: Wrong) -> str:
@@ -192,7 +211,7 @@ def wrong_second(
             entries=None,
             map=None,
         )
-    if answer.is_missing:
+    if answer.missing:
         return replace(
             made,
             code="GV202",

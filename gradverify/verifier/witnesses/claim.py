@@ -16,7 +16,7 @@ class Claim:
     """The gradients of a map, several from one forward as long as backward leaves what it saved alone."""
 
     def __init__(self, problem: Problem, graph: Graph | None = None, held: Tensor | None = None) -> None:
-        """`graph` is one that was made already; at `held` columns (bool, N) there is no gradient to speak of."""
+        """`graph` is one that was made already; `held` columns (bool, N) never move: a witness has 0 there."""
         self.problem, self.held = problem, held
         self.inputs = Layout.of(problem.primals)
         self.missing: dict[int, bool] = {}

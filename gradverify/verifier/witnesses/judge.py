@@ -17,7 +17,7 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Counter, Layout, Problem
 from gradverify.verifier.witnesses.claim import Claim, units
-from gradverify.verifier.witnesses.rounding import explained, spread
+from gradverify.verifier.witnesses.rounding import FACTOR, explained, spread
 from gradverify.verifier.witnesses.values import Difference, Slope, Values, differences, probe
 
 MOST_ROWS = 32
@@ -38,6 +38,9 @@ MOST_COLUMNS = 3
 BLUR = 0.1
 """A slope is seen if its error is within this share of the larger of slope and claim."""
 
+OF_NOTHING = 1e-8
+"""An absolute error of a slope that is zero in every row."""
+
 SLIGHT = 1e-3
 """Share of the largest entry below which the end of a loop explains a difference."""
 
@@ -53,6 +56,15 @@ ROOM = 1e-5
 
 OTHER_SHARE = 0.41421356237309515
 """The share of the usual steps at which a slope that refutes both witnesses is measured again."""
+
+FINEST = 1e-6
+"""Tolerances up to which digits below them are looked at."""
+
+DIGITS_LOST = 1e-11
+"""A relative deviation from derived that is worth asking for rounding."""
+
+ROUNDINGS = 10.0
+"""Spreads of both by which two right gradients may differ."""
 
 MOST_ROUNDED = 3
 """Rows of which rounding is asked."""
@@ -107,15 +119,12 @@ class Wrong:
     nonfinite: bool = False
     rounded: bool = False
     """What rounding of backward explains: the formula is right, and unstable."""
+    missing: bool = False
+    """The claim is zero at every entry of the pair."""
     again: bool = False
     """It was measured at another sample, and differs here too."""
     matrices: tuple[Tensor, Tensor, Tensor] | None = field(default=None, compare=False)
     """Claimed, expected, and which are wrong, where the whole pair is known (rows × columns)."""
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether the claim is zero wherever it is wrong."""
-        return all(e.claimed == 0 for e in self.entries)
 
     @property
     def is_flat(self) -> bool:
@@ -143,7 +152,20 @@ class NotJudged:
     """No entry of the pair was judged."""
 
 
-Answer = Right | Wrong | Unknown | NotJudged
+@dataclass(frozen=True)
+class Imprecise:
+    """The claim is the derivative to within the tolerance, and off by more than rounding explains."""
+
+    share: float
+    """The largest relative deviation."""
+    entries: tuple[Entry, ...]
+    count: int
+    of: int
+    short: bool
+    """It has the digits of float32 alone."""
+
+
+Answer = Right | Wrong | Unknown | NotJudged | Imprecise
 
 
 @dataclass
@@ -180,6 +202,8 @@ class Asked:
     wrong: frozenset[tuple[int, int]] = frozenset()
     """(output, input) pairs that were wrong at another sample: what differs there again is not measured."""
     loops: bool = False
+    iterates: bool = False
+    """Backward repeats a step until it converges."""
     sixteen: bool = False
     """Forward computes in 16 bits inside."""
     key: int = 0
@@ -270,7 +294,9 @@ def _bars(asked: Asked, rows: Tensor, cotangents: Tensor) -> Tensor:
         part = size[:, own]
         middle, most = part.median(dim=1, keepdim=True).values, part.amax(dim=1, keepdim=True)
         floor[:, own] = torch.where(middle > 0, middle, SLIGHT * most)
-    return asked.rtol * (size + floor) + asked.atol * cotangents.abs().sum(dim=1, keepdim=True)
+    moves = (size * asked.values.scale).amax(dim=1, keepdim=True)  # numbers of that size may have cancelled
+    rounding = FACTOR * asked.values.steps.epsilon * moves / asked.values.scale.clamp_min(1e-300)
+    return asked.rtol * (size + floor) + rounding + asked.atol * cotangents.abs().sum(dim=1, keepdim=True)
 
 
 def _differing(asked: Asked, mine: Tensor, theirs: Tensor, cotangents: Tensor) -> Tensor:
@@ -299,6 +325,7 @@ def _proof(asked: Asked) -> _Proof | Raised:
     """Prove the claim along one random direction; the same values confirm derived."""
     gradients = theirs = None
     closed = confirms = False
+    held = asked.values.held
     last: Difference | None = None
     limit = 0.0
     for attempt in differences(asked.values, asked.key, asked.values.direction(asked.key)):
@@ -316,7 +343,7 @@ def _proof(asked: Asked) -> _Proof | Raised:
             given = asked.witness.rows(cotangents) if asked.witness is not None else None
             theirs = None if given is None or isinstance(given, Raised) else given / sizes
         confirms = confirms or (theirs is not None and _closes(made, theirs))
-        if _closes(made, gradients):
+        if _closes(made, gradients) and not (held is not None and bool(gradients[:, held].any())):
             closed, limit = True, made.limit
             break
     if gradients is None:  # no attempt gave a finite number
@@ -352,6 +379,8 @@ class _Conflict:
         self.before = _calls(asked)
         self.reasons: dict[tuple[int, int], Reason] = {}
         self.spoke = {"values"}
+        self.single: dict[int, int] = {}
+        """Rows of the output that were asked for alone, by their place in `u`."""
 
     @property
     def left(self) -> int:
@@ -364,25 +393,30 @@ class _Conflict:
         rows = self._rows()
         if isinstance(rows, Raised):
             return rows
+        self._see_ties()
         self._measure()
         self._ask_for_rounding()
         self._look_beside_kinks()
         if self.asked.loops:
             self._doubt_the_end_of_loops()
+        self._look_for_lost_digits()
         self.asked.budget.left -= _calls(self.asked) - self.before
         return Judgement(self._answers(), frozenset(self.spoke))
 
     # Claim and derived, for rows or for grad_outputs that stand for them
 
     def _rows(self) -> None | Raised:
+        """Both gradients for unit rows, as far as these are few, and for a dense grad_output of each output.
+
+        A backward that is not linear agrees at one kind and not at the other.
+        """
         size, width = self.outputs.size, len(self.values.x)
-        self.whole = size <= MOST_ROWS and size * width <= MOST_ENTRIES
-        if self.whole:
-            self.u = units(size)
-        else:
-            u = self.proof.difference.cotangents if self.proof.difference is not None else None
-            dense = probe(size, self.asked.key + 5) if u is None else u[0][0]
-            self.u = torch.stack([_alone(dense, rows) for rows in self.outputs.slices])
+        self.count = size if size <= MOST_ROWS and size * width <= MOST_ENTRIES else 0
+        dense = probe(size, self.asked.key + 5)
+        if not self.count and self.proof.difference is not None:
+            dense = self.proof.difference.cotangents[0][0]
+        alone = torch.stack([_alone(dense, rows) for rows in self.outputs.slices])
+        self.u = torch.cat([units(size), alone]) if self.count else alone
         self.owner = self._owners()
         mine = self.asked.claim.afresh().rows(self.u)
         if isinstance(mine, Raised):
@@ -401,15 +435,15 @@ class _Conflict:
             self.state[~self.apart] = RIGHT
         self.value = self.mine.new_full(self.mine.shape, torch.nan) if self.theirs is None else self.theirs.clone()
         self.error = torch.zeros_like(self.mine)
+        self.settled = torch.zeros_like(self.apart)
+        """Entries at a tie, which no slope along one coordinate decides."""
         self.slopes: dict[int, Slope] = {}
         self.again: dict[int, Slope] = {}
         return None
 
     def _owners(self) -> list[int]:
-        if not self.whole:
-            full = [o for o, b in enumerate(self.outputs.blocks) if b.stop > b.start]
-            return full[: len(self.u)]
-        return [self.outputs.block_of(k) for k in range(self.outputs.size)]
+        full = [o for o, b in enumerate(self.outputs.blocks) if b.stop > b.start]
+        return [*(self.outputs.block_of(k) for k in range(self.count)), *full]
 
     # Slopes
 
@@ -438,10 +472,11 @@ class _Conflict:
     def _differing_columns(self) -> Iterator[int]:
         assert self.theirs is not None  # noqa: S101 - for the type checker
         off = (self.mine - self.theirs).abs() / (self.theirs.abs() + self.mine.abs())
-        off = torch.where(self.apart, off.nan_to_num(2.0, 2.0, 2.0), 0.0)
+        measured = self.apart & ~self.settled
+        off = torch.where(measured, off.nan_to_num(2.0, 2.0, 2.0), 0.0)
         each = []
         for own in self.inputs.slices:
-            here = [own.start + k for k in self.apart[:, own].any(dim=0).nonzero()[:, 0].tolist()]
+            here = [own.start + k for k in measured[:, own].any(dim=0).nonzero()[:, 0].tolist()]
             here.sort(key=lambda k: -float(off[:, k].max()))
             each.append([here[0], *here[1:: max(1, len(here) // (MOST_COLUMNS - 1))]][:MOST_COLUMNS] if here else [])
         for rank in range(MOST_COLUMNS):
@@ -496,6 +531,8 @@ class _Conflict:
         self.value[:, column], self.error[:, column] = value, error
         kink = high > low
         for k in range(len(self.u)):
+            if self.settled[k, column]:
+                continue
             if kink[k] and bool(self.mine[k, column].isfinite()):
                 self.state[k, column] = TORN if self._is_open(k, column) else RIGHT
             else:
@@ -508,6 +545,10 @@ class _Conflict:
         """Per unit of the coordinate."""
         v = self.values.unit(column)
         size = float(v[column].abs())
+        if not size:  # held where it is, and its gradient must be zero; or not finite
+            nothing = torch.zeros(self.outputs.size, dtype=torch.float64)
+            is_held = bool(self.values.held[column]) if self.values.held is not None else False
+            return Slope(nothing, nothing if is_held else nothing + torch.inf, nothing, nothing)
         found = self.values.slope(v, share).times(1 / size)
         if float(v[column]) < 0:
             found = Slope(-found.value, found.error, -found.high, -found.low)
@@ -527,10 +568,9 @@ class _Conflict:
         bar = self._bar(k, column)
         seen = bool(e <= max(BLUR * max(abs(float(s)), abs(float(a)) if bool(a.isfinite()) else 0.0), bar))
         if not bool(a.isfinite()):
-            d = None if self.theirs is None else self.theirs[k, column]
-            if not seen or not bool(e.isfinite()):
-                return OPEN if asked.declared and (d is None or bool(d.isfinite())) else UNSEEN
-            return WRONG if d is None or not bool(d.isfinite()) else BOTH
+            if not self._has_slopes(column):  # of a row without one NaN says so, and 0 * inf is NaN in the others
+                return UNSEEN
+            return WRONG if self.theirs is None or not bool(self.theirs[k, column].isfinite()) else BOTH
         refuted = bool((a - s).abs() > max(float(e), bar))
         if self.theirs is None or not bool(self.theirs[k, column].isfinite()):
             if refuted and seen:
@@ -559,6 +599,12 @@ class _Conflict:
         middle = float(size.median()) or SLIGHT * float(size.max())
         here = max(abs(float(self.value[k, column])), 0.0)
         return self.asked.rtol * (here + middle) + self.asked.atol * float(self.u[k].abs().sum())
+
+    def _has_slopes(self, column: int) -> bool:
+        """Whether every row has a finite slope along a coordinate, and where nobody declared it, one alone."""
+        found = self.slopes[column]
+        known = found.error <= SLIGHT * (found.value.abs() + found.value.abs().mean()) + OF_NOTHING
+        return bool((known & ~found.kink).all() if not self.asked.declared else (known | found.kink).all())
 
     def _if_it_stays(self, k: int, column: int) -> int:
         """Wrong if another set of steps refutes the claim as well; open where it cannot be asked."""
@@ -669,8 +715,54 @@ class _Conflict:
 
     # Kinks and ties
 
+    def _see_ties(self) -> None:
+        """Mark where derived is another beside the point: a tie may have the same slope from every side."""
+        witness, apart = self.asked.witness, self.apart & self.mine.isfinite()
+        rows = apart.any(dim=1).nonzero()[:, 0].tolist()
+        several = False
+        if witness is None or self.theirs is None or not rows:
+            return
+        for x in self._points([])[:POINTS_OF_AN_ENTRY]:
+            made = self._rows_at(witness.problem, x, rows) if self.left > 0 else None
+            if made is None:
+                return
+            for k, beside in zip(rows, made.view(len(rows), -1), strict=True):
+                moved = (beside - self.theirs[k]).abs() > ROOM * beside.abs().max()
+                if bool((moved & apart[k]).any()):
+                    self.state[k, apart[k]] = TORN if k < self.count else RIGHT
+                    self.settled[k] |= apart[k]
+                    several |= k >= self.count
+        if several and not self.count:
+            self._ask_for_rows(apart)
+
+    def _ask_for_rows(self, apart: Tensor) -> None:
+        """Rows of their own where many tie at once: no few points show all that their sum may be."""
+        witness = self.asked.witness
+        assert witness is not None and self.theirs is not None  # noqa: S101, PT018 - for the type checker
+        columns, rows = apart.any(dim=0).nonzero()[:, 0].tolist(), dict[int, None]()
+        for column in columns[:: max(1, len(columns) // MOST_COLUMNS)][:MOST_COLUMNS]:
+            along = torch.zeros_like(self.values.x)
+            along[column] = 1.0
+            slopes = witness.jvp(along)
+            if slopes is not None:
+                rows |= dict.fromkeys(slopes.abs().nan_to_num(0.0).argsort(descending=True)[:2].tolist())
+        chosen = units(self.outputs.size, list(rows))
+        mine, theirs = self.asked.claim.rows(chosen), witness.rows(chosen)
+        if isinstance(mine, Raised) or isinstance(theirs, Raised) or not rows:
+            self.state[apart] = OPEN
+            return
+        self.single = {len(self.u) + k: row for k, row in enumerate(rows)}
+        self.u = torch.cat([self.u, chosen])
+        self.owner += [self.outputs.block_of(row) for row in rows]
+        off = _differing(self.asked, mine, theirs, chosen)
+        self.mine, self.theirs = torch.cat([self.mine, mine]), torch.cat([self.theirs, theirs])
+        self.apart = torch.cat([self.apart, off])
+        self.state = torch.cat([self.state, torch.where(off, TORN, RIGHT)])
+        self.settled = torch.cat([self.settled, torch.ones_like(off)])
+        self.value, self.error = torch.cat([self.value, theirs]), torch.cat([self.error, torch.zeros_like(theirs)])
+
     def _look_beside_kinks(self) -> None:
-        """At a kink the claim must lie in the hull of the gradients nearby."""
+        """At a kink the claim must lie in the hull of the gradients nearby: some points more until it does."""
         torn = self.state == TORN
         rows = torn.any(dim=1).nonzero()[:, 0].tolist()
         columns = torn.any(dim=0).nonzero()[:, 0].tolist()
@@ -680,36 +772,39 @@ class _Conflict:
         if witness is None or self.theirs is None:
             self._one_sided(torn)
             return
-        points, found = self._points(columns), []
-        for x in points:
-            if self.left < 1:
+        found: list[Tensor] = []
+        for number, x in enumerate(self._points(columns), 1):
+            made = self._rows_at(witness.problem, x, range(len(self.u))) if self.left > 0 else None
+            if made is None:
                 break
-            made = self._rows_at(witness.problem, x, rows)
-            if made is not None:
-                found.append(made.view(len(rows), -1))
-        if len(found) < 2 * POINTS_OF_AN_ENTRY:
-            self.state[torn] = OPEN
-            return
-        every = torch.stack(found)  # points × rows × columns
-        for place, k in enumerate(rows):
-            nearby, here = every[:, place], torn[k].nonzero()[:, 0]
-            varies = nearby.amax(dim=0) - nearby.amin(dim=0) > ROOM * nearby.abs().max()
-            along = (torn[k] | varies).nonzero()[:, 0]  # a tie is between entries that differ and others
-            outside = self._outside(self.mine[k, along], nearby[:, along], self.values.scale[along])
-            self.state[k, here] = BOTH if outside else RIGHT
-            self.value[k, here] = nearby[:, here].mean(dim=0)
+            found.append(made.view(len(self.u), -1))
+            if number % (2 * POINTS_OF_AN_ENTRY) == 0:
+                every = torch.stack(found)
+                rows = [k for k in rows if self._is_outside(k, torn[k], every[:, k])]
+                if not rows:
+                    self.state[torn] = RIGHT
+                    return
+        self.state[torn] = RIGHT
+        for k in rows:
+            self.state[k, torn[k]] = BOTH if len(found) > 2 * POINTS_OF_AN_ENTRY else OPEN
+            if found:
+                self.value[k, torn[k]] = torch.stack(found)[:, k][:, torn[k]].mean(dim=0)
+
+    def _is_outside(self, k: int, torn: Tensor, nearby: Tensor) -> bool:
+        """Whether a row's claim is no mean of gradients nearby (points × columns)."""
+        varies = nearby.amax(dim=0) - nearby.amin(dim=0) > ROOM * nearby.abs().max()
+        along = (torn | varies).nonzero()[:, 0]  # a tie is between entries that differ and others
+        return self._outside(self.mine[k, along], nearby[:, along], self.values.scale[along])
 
     def _points(self, columns: Sequence[int]) -> list[Tensor]:
         x, scale = self.values.x, self.values.scale
-        several = columns[: MOST_POINTS // (2 * POINTS_OF_AN_ENTRY)]
-        found = []
-        for j in several:
+        count = max(2 * POINTS_OF_AN_ENTRY, min(MOST_POINTS // 2, POINTS_OF_AN_ENTRY * len(columns)))
+        found = [x + BESIDE * probe(len(x), self.asked.key + 31 + k) * scale for k in range(count)]
+        for j in columns[: (MOST_POINTS - count) // 2]:
             for sign in (1.0, -1.0):
                 moved = x.clone()
                 moved[j] += sign * BESIDE * scale[j]
                 found.append(moved)
-        count = min(MOST_POINTS - len(found), max(8, POINTS_OF_AN_ENTRY * len(columns)))
-        found += [x + BESIDE * probe(len(x), self.asked.key + 31 + k) * scale for k in range(count)]
         return found
 
     def _outside(self, claim: Tensor, nearby: Tensor, scale: Tensor) -> bool:
@@ -748,12 +843,47 @@ class _Conflict:
             wrong = (block == WRONG) | (block == BOTH)
             if not bool(wrong.any()):
                 continue
-            small = off[rows][:, own] < SLIGHT * size[rows][:, own].max()
+            small = off[rows][:, own] < SLIGHT * size.max()
             slight = wrong & (small if self.asked.declared else torch.ones_like(small))
             if bool((slight == wrong).all()):
                 block[slight] = OPEN
                 self._put(rows, own, block)
                 self.reasons[self.owner[int(rows.nonzero()[0])], own.start] = Reason.LOOP
+
+    # Digits
+
+    def _look_for_lost_digits(self) -> None:
+        """Note what agrees with derived within the tolerance, and by more than the rounding of both does not."""
+        self.lost = torch.zeros_like(self.apart)
+        if self.theirs is None or self.asked.hides or self.asked.rtol > FINEST or not self.asked.declared:
+            return
+        off = (self.mine - self.theirs).abs()
+        middle = self.theirs.abs().median(dim=1, keepdim=True).values
+        lost = (off > DIGITS_LOST * (self.theirs.abs() + middle)) & ~self.apart & self.theirs.isfinite()
+        rows = lost.any(dim=1).nonzero()[:, 0].tolist()[:MOST_ROUNDED]
+        witness = self.asked.witness
+        if not rows or witness is None or bool(((self.state == WRONG) | (self.state == BOTH)).any()):
+            return
+        allowed = torch.zeros(len(rows), len(self.values.x), dtype=torch.float64)
+        for problem in (self.asked.problem, witness.problem):
+            moved = spread(lambda x, p=problem: self._rows_at(p, x, rows), self.values.x, self.values.steps.epsilon)  # type: ignore[misc]
+            allowed += torch.inf if moved is None else ROUNDINGS * moved.view(len(rows), -1)
+        kept = lost[rows] & (off[rows] > allowed)
+        self.lost[rows] = kept
+
+    def _imprecise(self, rows: Tensor, own: slice) -> Imprecise | None:
+        lost = self.lost[rows][:, own]
+        if not bool(lost.any()):
+            return None
+        assert self.theirs is not None  # noqa: S101 - for the type checker
+        mine, theirs = self.mine[rows][:, own], self.theirs[rows][:, own]
+        share = ((mine - theirs).abs() / theirs.abs().clamp_min(1e-300))[lost]
+        survive = mine.to(torch.float32).to(torch.float64) == mine
+        needs = theirs.to(torch.float32).to(torch.float64) != theirs
+        told = (mine != 0) & needs
+        unit = (torch.arange(len(self.u))[rows] < self.count)[:, None]
+        short = bool(survive[told & unit].all()) and int((told & unit).sum()) > 1
+        return Imprecise(float(share.max()), self._entries(rows, own, lost), int(lost.sum()), lost.numel(), short)
 
     # Answers
 
@@ -784,7 +914,7 @@ class _Conflict:
             if reason is Reason.BUDGET or (self.theirs is None and bool(unseen.all())):
                 return Unknown(reason, mismatch=False)
             return NotJudged(reason, int(unseen.sum()), whole=bool(unseen.all()))
-        return Right(self._visible(rows, own))
+        return self._imprecise(rows, own) or Right(self._visible(rows, own))
 
     def _visible(self, rows: Tensor, own: slice) -> float | None:
         measured = [k for k in self.slopes if own.start <= k < own.stop]
@@ -809,15 +939,18 @@ class _Conflict:
         looked_at = int((block != UNTRIED).sum())
         known = expected.abs()[expected.isfinite()]
         nonfinite = ~self.mine[rows][:, own].isfinite() & wrong
-        whole = self.whole and self.theirs is not None
+        unit = torch.arange(len(self.u))[rows] < self.count
+        whole = bool(unit.any()) and self.theirs is not None and bool(wrong[unit].any())
+        shown = wrong & unit[:, None] if bool(wrong[unit].any()) else wrong
         return Wrong(
-            self._entries(rows, own, wrong),
-            int(wrong.sum()),
-            looked_at,
+            self._entries(rows, own, shown),
+            int(shown.sum()),
+            looked_at if not bool(unit.any()) else int((block[unit] != UNTRIED).sum()),
             float(known.max()) if known.numel() else 0.0,
             both=bool((block == BOTH).any()),
             nonfinite=bool(nonfinite.sum() == wrong.sum()),
-            matrices=(self.mine[rows][:, own], expected, wrong) if whole else None,
+            missing=not bool(self.mine[rows][:, own].any()),
+            matrices=(self.mine[rows][:, own][unit], expected[unit], wrong[unit]) if whole else None,
         )
 
     def _entries(self, rows: Tensor, own: slice, at: Tensor) -> tuple[Entry, ...]:
@@ -829,7 +962,7 @@ class _Conflict:
         places.sort(key=lambda p: -float(off[p[0], p[1]]))
         return tuple(
             Entry(
-                numbers[i] if self.whole else None,
+                numbers[i] if numbers[i] < self.count else self.single.get(numbers[i]),
                 own.start + j,
                 float(mine[i, j]),
                 float(value[i, j]),

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import _pytree
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from gradverify.verifier.dispatching import Dispatched
 
@@ -59,21 +60,18 @@ EXACT = frozenset(
 
 
 class Arithmetic(Dispatched):  # type: ignore[no-untyped-call]
-    """While it is on, each operation that rounds errs by up to one rounding more; notes the formats it meets."""
+    """While it is on, each operation that rounds errs by up to one rounding more."""
 
-    def __init__(self, seed: int | None) -> None:
-        """Without a seed it changes nothing, and only looks."""
+    def __init__(self, seed: int) -> None:
         super().__init__()
-        self.generator = None if seed is None else torch.Generator().manual_seed(seed)
-        self.formats: set[torch.dtype] = set()
+        self.generator = torch.Generator().manual_seed(seed)
 
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run one operation, and move what it gave."""
         result = func(*args, **given)
         for one in _pytree.tree_leaves(result):
             if isinstance(one, Tensor) and one.dtype in UNITS:
-                self.formats.add(one.dtype)
-                if self.generator is not None and _rounds(func) and one.numel() and not one.is_inference():
+                if _rounds(func) and one.numel() and not one.is_inference():
                     noise = torch.rand(one.shape, generator=self.generator, dtype=torch.float64).mul_(4).sub_(2)
                     with torch.no_grad():
                         one.mul_((1 + UNITS[one.dtype] * noise).to(one.device))
@@ -86,11 +84,35 @@ def _rounds(func: Any) -> bool:  # noqa: ANN401
     return not is_view and schema.name.partition("::")[2] not in EXACT
 
 
-def formats_of(call: Callable[[], object]) -> frozenset[torch.dtype]:
-    """Floating formats in which a call computes, as far as torch sees it."""
-    with Arithmetic(None) as seen:
-        call()
-    return frozenset(seen.formats)
+class Formats(Dispatched):  # type: ignore[no-untyped-call]
+    """Notes the shortest format that each tensor has gone through on its way."""
+
+    may_leave = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.through: Any = WeakTensorKeyDictionary()
+
+    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Run one operation; its results have gone through what they are and were made of."""
+        result = func(*args, **given)
+        made_of = {f for a in _pytree.tree_leaves((args, dict(given))) if isinstance(a, Tensor) for f in self.of(a)}
+        for one in _pytree.tree_leaves(result):
+            if isinstance(one, Tensor) and one.dtype in UNITS:
+                self.through[one] = self.of(one) | made_of
+        return result
+
+    def of(self, tensor: Tensor) -> frozenset[torch.dtype]:
+        """Short formats that a tensor has gone through."""
+        known: frozenset[torch.dtype] = self.through.get(tensor, frozenset())
+        return known | {tensor.dtype} if tensor.dtype in SHORT else known
+
+
+def has_digits_of_float32(values: Tensor) -> bool:
+    """Whether float64 values all survive float32, and some need all of its digits (NumPy tells no formats)."""
+    finite = values[values.isfinite() & (values != 0)]
+    needs = finite.to(torch.float16).to(torch.float64) != finite
+    return int(needs.sum()) > 1 and bool((finite.to(torch.float32).to(torch.float64) == finite).all())
 
 
 def spread(call: Callable[[Tensor], Tensor | None], x: Tensor, epsilon: float) -> Tensor | None:

@@ -16,7 +16,7 @@ At an end of a declared range the same is done to one side alone: forward is nev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -86,7 +86,7 @@ TWO_SIDED = ((-3, -2, -1, 1, 2, 3), (-1 / 60, 9 / 60, -45 / 60, 45 / 60, -9 / 60
 TWO_SIDED_LOW = ((-2, -1, 1, 2), (1 / 12, -8 / 12, 8 / 12, -1 / 12))
 ONE_SIDED = ((0, 1, 2, 3, 4, 5, 6), (-147 / 60, 360 / 60, -450 / 60, 400 / 60, -225 / 60, 72 / 60, -10 / 60))
 ONE_SIDED_LOW = ((0, 1, 2, 3, 4), (-25 / 12, 48 / 12, -36 / 12, 16 / 12, -3 / 12))
-"""Offsets and weights of sixth and fourth order."""
+"""Offsets and weights of sixth and fourth order; weights add up to zero."""
 
 GAIN = {True: 1.1, False: 12.7}
 """What a unit of noise in f is in D6, in units of 1/step: the root of the summed squares of the weights."""
@@ -151,6 +151,7 @@ class Values:
         self.inputs, self.outputs = Layout.of(problem.primals), problem.outputs
         self.x = self.inputs.flatten(problem.primals)
         self.scale = scales_of(self.x, self.inputs)
+        self.held = held
         if held is not None:
             self.scale = torch.where(held, 0.0, self.scale)
         self.inward = torch.zeros_like(self.x)
@@ -216,8 +217,7 @@ class Values:
         """D4 along v (M) from four values, and the direction that the steps really took (N)."""
         offsets, weights = TWO_SIDED_LOW if self._two_sided(v) else ONE_SIDED_LOW
         value, taken = self._moved(v, step)
-        found = sum(w * value(k) for k, w in zip(offsets, weights, strict=True))
-        return torch.as_tensor(found) / step, taken
+        return _combined({k: value(k) for k in offsets}, offsets, weights) / step, taken
 
     def _at_level(self, v: Tensor, step: float) -> tuple[Tensor, Tensor]:
         """D6 along v and its error (M)."""
@@ -226,8 +226,8 @@ class Values:
         offsets, weights = TWO_SIDED if two else ONE_SIDED
         f = {k: value(k) for k in offsets}
         low_offsets, low_weights = TWO_SIDED_LOW if two else ONE_SIDED_LOW
-        d6 = torch.stack([w * f[k] for k, w in zip(offsets, weights, strict=True)]).sum(0) / step
-        d4 = torch.stack([w * f[k] for k, w in zip(low_offsets, low_weights, strict=True)]).sum(0) / step
+        d6 = _combined(f, offsets, weights) / step
+        d4 = _combined(f, low_offsets, low_weights) / step
         row = [f[k] if k in f else self.centre for k in (range(-3, 4) if two else range(7))]
         sixth = torch.stack([c * r for c, r in zip((1, -6, 15, -20, 15, -6, 1), row, strict=True)]).sum(0).abs()
         noise = torch.maximum(2 * sixth / SIXTH, self.steps.epsilon * self.centre.abs())
@@ -239,9 +239,10 @@ class Values:
         known = d6.isfinite() & error.isfinite()
         return torch.where(known, d6, 0.0), torch.where(known, error, torch.inf)
 
-    def slope(self, v: Tensor, share: float = 1.0, enough: Tensor | None = None) -> Slope:
-        """The derivative along v, row by row the best of several steps; `enough` is an error that will do (M)."""
+    def slope(self, v: Tensor, share: float = 1.0) -> Slope:
+        """The derivative along v, row by row the best of several steps; a kink where no step is good."""
         best = error = torch.zeros(0)
+        found: Slope | None = None
         for level, step in enumerate(self.steps.levels):
             d, e = self._at_level(v, step * share)
             if not level:
@@ -252,11 +253,19 @@ class Values:
                 best, error = torch.where(e < error, d, best), torch.minimum(e, error)
                 error = torch.where(clash, torch.maximum(error, apart), error)
             fine = FINE * (best.abs() + best.abs().nan_to_num(0.0).mean())
-            if bool((error <= (fine if enough is None else torch.maximum(fine, enough))).all()):
+            if bool((error <= fine).all()):
                 return Slope(best, error, best, best)
-        if not self._two_sided(v):
+            if level == 1 and self._two_sided(v):
+                found = self._with_kinks(v, share, best, error)
+                if bool((found.kink | (error <= fine)).all()):
+                    return found
+        if found is None:
             return Slope(best, error, best, best)
-        return self._with_kinks(v, share, best, error)
+        kink = found.kink
+        return Slope(
+            torch.where(kink, found.value, best), torch.where(kink, found.error, error),
+            torch.where(kink, found.low, best), torch.where(kink, found.high, best),
+        )  # fmt: skip
 
     def _with_kinks(self, v: Tensor, share: float, best: Tensor, error: Tensor) -> Slope:
         """The slope, with both one-sided slopes where they stay apart as the step shrinks."""
@@ -292,6 +301,12 @@ class Values:
         alone = torch.zeros_like(u)
         alone[rows] = u[rows]
         return alone
+
+
+def _combined(f: Mapping[int, Tensor], offsets: Sequence[int], weights: Sequence[float]) -> Tensor:
+    """The weighted sum of values, as differences of pairs: exactly zero where none of them differs."""
+    pairs = [(f[k], f[-k] if -k in f and k else f[0], w) for k, w in zip(offsets, weights, strict=True) if k > 0]
+    return torch.stack([w * (there - here) for there, here, w in pairs]).sum(0)
 
 
 @dataclass(frozen=True)
