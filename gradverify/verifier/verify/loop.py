@@ -60,7 +60,7 @@ def verify(request: Verify, live: Live) -> Iterator[Event]:
         loop = Loop(asked)
         try:
             for one in planned(request.plan, request.settings.effort):
-                yield from _case(loop, one)
+                yield from _case(loop, one) if one.beyond is None else _beyond(loop, one)
         except OutOfStepError as error:
             yield from asked.reported([out_of_step(error, _last(asked))])
         except NotJudgedError as error:
@@ -120,6 +120,23 @@ def _case(loop: Loop, one: Planned) -> Iterator[Event]:
     else:
         state.swept = Swept(sizes=(case.id,) if state.points and one.kind is Kind.OPEN else ())
         yield state.verified(case)
+
+
+def _beyond(loop: Loop, one: Planned) -> Iterator[Event]:
+    """A case past a constant; what is wrong where sizes lose their order must be so where they keep it."""
+    events = list(_case(loop, one))
+    found = any(isinstance(event, Found) for event in events)
+    if not found or one.beyond is None or one.beyond.in_order is None:
+        yield from events
+        return
+    loop.failed = loop.open = False
+    for case in one.beyond.in_order:
+        kept = list(_case(loop, replace(one, case=case)))
+        if any(isinstance(event, Found) for event in kept):
+            yield from kept
+            return
+    yield BeyondStarted(one.beyond)
+    yield BeyondJudged("sizes that are larger than others in every listed case are not, there")
 
 
 def _built(loop: Loop, case: Case) -> tuple[Subject, Case] | Finding:
@@ -187,7 +204,7 @@ def _at(loop: Loop, one: Planned, sample: Sample, graph: Graph, state: CaseState
     once = one.is_first and (sample.point, sample.draw) == (Point.TYPICAL, 0)
     special = one.is_first and sample.point is Point.SPECIAL
     if (once or special) and first.verified and first.asked is not None and loop.asked.wants("GV106"):
-        for finding in wrong_with_structure(sample, first.asked):
+        for finding in wrong_with_structure(sample, first.asked, smooth=once):
             failed = finding.severity is Severity.ERROR
             state.worsen(Family.GRADCHECK, Outcome.FAILED if failed else Outcome.NOT_RUN)
             yield finding

@@ -87,6 +87,8 @@ def _finding(
         if answer.again:
             return _again(sample, position, name, witnesses.wrong.get(pair, "GV101"))
         made = wrong_gradient(sample, position, pair[1], answer)
+        if answer.nonfinite and not declared:  # nobody says that such values are valid
+            return replace(made, severity=Severity.WARNING)
         twice = pair in witnesses.suspected  # values at two draws are both witnesses
         witnesses.suspected |= {pair} if not declared and not answer.rounded else set()
         certain = declared or answer.both or answer.rounded or twice

@@ -140,8 +140,11 @@ STRUCTURES = (
 )
 
 
-def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
-    """The first structure for which the gradient is another; `asked` has a gradient that is right."""
+def wrong_with_structure(sample: Sample, asked: Asked, *, smooth: bool = True) -> Iterator[Finding]:
+    """The first structure for which the gradient is another; `asked` has a gradient that is right.
+
+    Unless `smooth`, derived may have taken another side of a kink.
+    """
     outputs = sample.problem.outputs
     if not outputs.size or not sample.inputs.size:
         return
@@ -156,7 +159,7 @@ def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
         yield from _refused(sample, asked, structures, made)
         return
     claims = {s.said: row * 2.0**-s.bits for s, row in zip(structures, found, strict=True)}
-    truth = _truths(asked, structures, made, w)
+    truth = _truths(asked, structures, made, w, smooth=smooth)
     short = asked.rtol if asked.values.steps.epsilon > EPSILON else 0.0
     for s in structures:
         expected = truth.get(s.said)
@@ -190,11 +193,11 @@ def _of(s: Structure, sample: Sample, w: Tensor) -> Tensor:
 
 
 def _truths(
-    asked: Asked, structures: list[Structure], made: dict[str, Tensor], w: Tensor
+    asked: Asked, structures: list[Structure], made: dict[str, Tensor], w: Tensor, *, smooth: bool
 ) -> dict[str, Tensor]:
     """The gradients that are right: derived's, or sums of those for random ones."""
     witness = asked.witness
-    if witness is not None and asked.trust.confirmed and not asked.hides:
+    if smooth and witness is not None and asked.trust.confirmed and not asked.hides:
         found = witness.rows(torch.stack([made[s.said] for s in structures]))
         if not isinstance(found, Raised):
             return {s.said: row for s, row in zip(structures, found, strict=True)}

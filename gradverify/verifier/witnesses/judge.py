@@ -47,9 +47,20 @@ SLIGHT = 1e-3
 BESIDE = 2.0**-20
 """Points beside a kink, in units of each entry's scale."""
 
-MOST_POINTS = 64
-POINTS_OF_AN_ENTRY = 4
-"""Random ones, where every entry of every input moves."""
+NEARER = 256.0
+"""Nearer points at which a kink's gradients are as far apart, and a curve's are not."""
+
+SHRINKS = 8.0
+"""By how much a curve's come together at least."""
+
+MOST_ALONE = 8
+"""Entries that move alone beside a kink."""
+
+MORE_WAYS = 8
+"""Ways that are tried before a claim is found to be none of the gradients beside a kink."""
+
+FEWEST_WAYS = 3
+"""Ways to both sides of a kink without which nothing is said."""
 
 ROOM = 1e-5
 """By how much gradients change between such points where nothing has a kink, as a share of the largest."""
@@ -395,8 +406,8 @@ class _Conflict:
             return rows
         self._see_ties()
         self._measure()
-        self._ask_for_rounding()
         self._look_beside_kinks()
+        self._ask_for_rounding()
         if self.asked.loops:
             self._doubt_the_end_of_loops()
         self._look_for_lost_digits()
@@ -435,6 +446,8 @@ class _Conflict:
             self.state[~self.apart] = RIGHT
         self.value = self.mine.new_full(self.mine.shape, torch.nan) if self.theirs is None else self.theirs.clone()
         self.error = torch.zeros_like(self.mine)
+        self.ways: list[Tensor] = []
+        self.nearby: list[Tensor] = []
         self.settled = torch.zeros_like(self.apart)
         """Entries at a tie, which no slope along one coordinate decides."""
         self.slopes: dict[int, Slope] = {}
@@ -663,6 +676,10 @@ class _Conflict:
             else:  # derived was refuted where it was measured, or differs by what cannot be seen
                 new = OPEN if not bool((block == RIGHT).any()) else RIGHT
             block[left] = new
+            neither = left & ~self.mine[rows][:, own].isfinite()
+            if self.theirs is not None:
+                neither &= ~self.theirs[rows][:, own].isfinite()
+            block[neither] = UNSEEN
             self._put(rows, own, block)
 
     def _put(self, rows: Tensor, own: slice, block: Tensor) -> None:
@@ -684,7 +701,7 @@ class _Conflict:
         expected = torch.where(self.value.isfinite(), self.value, 0.0)
         off = ((self.mine - expected).abs() * suspect).nan_to_num(0.0)
         if self.asked.declared:  # what is beyond any rounding needs no asking
-            beyond = off > explained(torch.full_like(off, torch.inf), self.mine, capped=True) + self.error
+            beyond = off > explained(torch.full_like(off, torch.inf), self.mine, self._unseen()) + self.error
             suspect &= ~beyond
         rows = suspect.any(dim=1).nonzero()[:, 0].tolist()
         if not rows:
@@ -695,7 +712,8 @@ class _Conflict:
         if moved is None:
             return
         width = len(self.values.x)
-        allowed = explained(moved.view(len(chosen), width), self.mine[chosen], capped=self.asked.declared)
+        limit = self._unseen() if self.asked.declared else None
+        allowed = explained(moved.view(len(chosen), width), self.mine[chosen], limit)
         held = suspect[chosen] & (off[chosen] <= allowed + self.error[chosen])
         if bool((suspect[chosen] & ~held).any()):
             for place, k in enumerate(chosen):
@@ -703,6 +721,13 @@ class _Conflict:
         else:  # what explains the worst rows explains the others
             self.rounded = suspect
         self.state[self.rounded] = UNSEEN
+        self.rounded &= off > self._unseen()
+
+    def _unseen(self) -> Tensor:
+        """What moves no output by more than the rounding of numbers of its size and of the input's (N)."""
+        size = self.values.centre.abs().nan_to_num(0.0, 0.0, 0.0).max()
+        scale = self.values.scale.clamp_min(1e-300)
+        return FACTOR * self.values.steps.epsilon * (1 + size / scale)
 
     def _rows_at(self, problem: Problem, x: Tensor, rows: Sequence[int]) -> Tensor | None:
         made = problem.graph(self.inputs.unflatten(x))
@@ -719,21 +744,44 @@ class _Conflict:
         """Mark where derived is another beside the point: a tie may have the same slope from every side."""
         witness, apart = self.asked.witness, self.apart & self.mine.isfinite()
         rows = apart.any(dim=1).nonzero()[:, 0].tolist()
-        several = False
         if witness is None or self.theirs is None or not rows:
             return
-        for x in self._points([])[:POINTS_OF_AN_ENTRY]:
-            made = self._rows_at(witness.problem, x, rows) if self.left > 0 else None
-            if made is None:
-                return
-            for k, beside in zip(rows, made.view(len(rows), -1), strict=True):
-                moved = (beside - self.theirs[k]).abs() > ROOM * beside.abs().max()
-                if bool((moved & apart[k]).any()):
-                    self.state[k, apart[k]] = TORN if k < self.count else RIGHT
-                    self.settled[k] |= apart[k]
-                    several |= k >= self.count
+        ways = [probe(len(self.values.x), self.asked.key + 31 + k) for k in range(2)]
+        found = self._beside(ways, BESIDE)
+        if found is None or not bool(self._moved(found)[apart].any()):
+            return
+        near = self._beside(ways, BESIDE / NEARER)
+        if near is None:
+            return
+        stays = (near - self.theirs).abs().amax(dim=0) > (found - self.theirs).abs().amax(dim=0) / SHRINKS
+        torn, several = self._moved(found) & stays & apart, False
+        self.ways, self.nearby = ways, [*found]
+        for k in torn.any(dim=1).nonzero()[:, 0].tolist():
+            self.state[k, apart[k]] = TORN if k < self.count else RIGHT
+            self.settled[k] |= apart[k]
+            several |= k >= self.count
         if several and not self.count:
             self._ask_for_rows(apart)
+
+    def _moved(self, nearby: Tensor) -> Tensor:
+        """Entries that are not what they are at the point (bool, K × N)."""
+        assert self.theirs is not None  # noqa: S101 - for the type checker
+        largest = nearby.abs().amax(dim=(0, 2))[:, None]
+        return (nearby - self.theirs).abs().amax(dim=0) > ROOM * largest
+
+    def _beside(self, ways: Sequence[Tensor], share: float) -> Tensor | None:
+        """Derived's gradients on both sides of the point along some ways (2 · ways × K × N)."""
+        witness, found = self.asked.witness, []
+        for way in ways:
+            for sign in (1.0, -1.0):
+                if self.left < 1 or witness is None:
+                    return None
+                x = self.values.x + sign * share * self.values.scale * way
+                made = self._rows_at(witness.problem, x, range(len(self.u)))
+                if made is None:
+                    return None
+                found.append(made.view(len(self.u), -1))
+        return torch.stack(found)
 
     def _ask_for_rows(self, apart: Tensor) -> None:
         """Rows of their own where many tie at once: no few points show all that their sum may be."""
@@ -762,64 +810,58 @@ class _Conflict:
         self.value, self.error = torch.cat([self.value, theirs]), torch.cat([self.error, torch.zeros_like(theirs)])
 
     def _look_beside_kinks(self) -> None:
-        """At a kink the claim must lie in the hull of the gradients nearby: some points more until it does."""
+        """At a kink the claim must lie in the hull of the gradients nearby.
+
+        Along a direction the ends of the hull are found on both sides of the point in that very direction.
+        """
         torn = self.state == TORN
-        rows = torn.any(dim=1).nonzero()[:, 0].tolist()
-        columns = torn.any(dim=0).nonzero()[:, 0].tolist()
-        if not columns:
+        if not bool(torn.any()):
             return
-        witness = self.asked.witness
-        if witness is None or self.theirs is None:
+        if self.asked.witness is None or self.theirs is None:
             self._one_sided(torn)
             return
-        found: list[Tensor] = []
-        for number, x in enumerate(self._points(columns), 1):
-            made = self._rows_at(witness.problem, x, range(len(self.u))) if self.left > 0 else None
-            if made is None:
+        if len(self.nearby) and self.nearby[0].shape != self.mine.shape:
+            self.ways, self.nearby = [], []  # rows were added
+        ways = self.ways or [probe(len(self.values.x), self.asked.key + 31 + k) for k in range(2)]
+        columns = torn.any(dim=0).nonzero()[:, 0].tolist()
+        together = torch.zeros_like(self.values.x)
+        together[columns] = 1.0
+        if self.nearby:
+            together[self._moved(torch.stack(self.nearby)).any(dim=0)] = 1.0
+        step = max(1, len(columns) // MOST_ALONE)
+        alone = [units(len(self.values.x), [k])[0] for k in columns[::step][:MOST_ALONE]]
+        more = [together, *alone, *(probe(len(self.values.x), self.asked.key + 41 + k) * together for k in range(2))]
+        tried = [*ways] if self.nearby else []
+        for way in more if self.nearby else [*ways, *more]:
+            found = self._beside([way], BESIDE)
+            if found is None:
                 break
-            found.append(made.view(len(self.u), -1))
-            if number % (2 * POINTS_OF_AN_ENTRY) == 0:
-                every = torch.stack(found)
-                rows = [k for k in rows if self._is_outside(k, torn[k], every[:, k])]
-                if not rows:
-                    self.state[torn] = RIGHT
-                    return
-        self.state[torn] = RIGHT
-        for k in rows:
-            self.state[k, torn[k]] = BOTH if len(found) > 2 * POINTS_OF_AN_ENTRY else OPEN
-            if found:
-                self.value[k, torn[k]] = torch.stack(found)[:, k][:, torn[k]].mean(dim=0)
+            tried.append(way)
+            self.nearby += [*found]
+        if len(tried) < FEWEST_WAYS:
+            self.state[torn] = OPEN
+            return
+        outside = self._outside(tried)
+        if bool((outside & torn.any(dim=1)).any()):  # a few points may have missed a piece
+            for k in range(MORE_WAYS):
+                found = self._beside([probe(len(self.values.x), self.asked.key + 61 + k)], BESIDE)
+                if found is None:
+                    break
+                self.nearby += [*found]
+            outside = self._outside(tried)
+        nearby = torch.stack(self.nearby)
+        finite = nearby.isfinite().all(dim=2).all(dim=0)
+        for k in torn.any(dim=1).nonzero()[:, 0].tolist():
+            self.state[k, torn[k]] = (BOTH if outside[k] else RIGHT) if finite[k] else UNSEEN
+            self.value[k, torn[k]] = nearby[:, k, torn[k]].mean(dim=0)
 
-    def _is_outside(self, k: int, torn: Tensor, nearby: Tensor) -> bool:
-        """Whether a row's claim is no mean of gradients nearby (points × columns)."""
-        varies = nearby.amax(dim=0) - nearby.amin(dim=0) > ROOM * nearby.abs().max()
-        along = (torn | varies).nonzero()[:, 0]  # a tie is between entries that differ and others
-        return self._outside(self.mine[k, along], nearby[:, along], self.values.scale[along])
-
-    def _points(self, columns: Sequence[int]) -> list[Tensor]:
-        x, scale = self.values.x, self.values.scale
-        count = max(2 * POINTS_OF_AN_ENTRY, min(MOST_POINTS // 2, POINTS_OF_AN_ENTRY * len(columns)))
-        found = [x + BESIDE * probe(len(x), self.asked.key + 31 + k) * scale for k in range(count)]
-        for j in columns[: (MOST_POINTS - count) // 2]:
-            for sign in (1.0, -1.0):
-                moved = x.clone()
-                moved[j] += sign * BESIDE * scale[j]
-                found.append(moved)
-        return found
-
-    def _outside(self, claim: Tensor, nearby: Tensor, scale: Tensor) -> bool:
-        """Whether a claim is no mean of gradients nearby: along coordinates, all together, two directions."""
-        if not bool(nearby.isfinite().all()):
-            return False
-        directions = torch.cat([units(len(claim)), torch.ones(1, len(claim)).double(), *(
-            probe(len(claim), self.asked.key + 61 + k)[None] for k in range(2)
-        )])
-        directions = directions * scale
-        seen, said = nearby @ directions.T, directions @ claim
-        low, high = seen.amin(dim=0), seen.amax(dim=0)
-        size = (directions.abs() @ nearby.abs().amax(dim=0)).clamp_min(1e-300)
+    def _outside(self, ways: Sequence[Tensor]) -> Tensor:
+        """Rows whose claim is no mean of the gradients nearby along some of the ways (bool, K)."""
+        nearby, directions = torch.stack(self.nearby), torch.stack([*ways]) * self.values.scale
+        seen, said = nearby @ directions.T, self.mine.nan_to_num(0.0, 0.0, 0.0) @ directions.T
+        size = (nearby.abs().amax(dim=0) @ directions.abs().T).clamp_min(1e-300)
         room = (ROOM + self.asked.rtol) * size
-        return bool(((said < low - room) | (said > high + room)).any())
+        return ((said < seen.amin(dim=0) - room) | (said > seen.amax(dim=0) + room)).any(dim=1)
 
     def _one_sided(self, torn: Tensor) -> None:
         """Without derived: inside the one-sided slopes is right, outside of them beyond their errors wrong."""

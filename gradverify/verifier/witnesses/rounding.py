@@ -133,14 +133,14 @@ def spread(call: Callable[[Tensor], Tensor | None], x: Tensor, epsilon: float) -
     return (every - every.mean(0)).abs().amax(0).nan_to_num(0.0)
 
 
-def explained(spread_of: Tensor, rows: Tensor, *, capped: bool) -> Tensor:
+def explained(spread_of: Tensor, rows: Tensor, unseen: Tensor | None) -> Tensor:
     """How large a difference rounding explains (K × N); `rows` are the gradients, whose size limits it.
 
-    Without the cap at values that nobody declared.
+    `unseen` (N) is what it may explain whatever their size; None at what nobody declared: no limit.
     """
     allowed = FACTOR * spread_of
-    if not capped:
+    if unseen is None:
         return allowed
     size = rows.abs().nan_to_num(0.0, 0.0, 0.0)
     cap = torch.maximum(OF_A_ROW * size.amax(dim=1, keepdim=True), OF_ALL * size.max())
-    return torch.minimum(allowed, cap)
+    return torch.minimum(allowed, torch.maximum(cap, unseen))
