@@ -13,9 +13,9 @@ from gradverify.cases.further import without_cases
 from gradverify.cases.smaller import at_sizes_of, sizes_of, smallest
 from gradverify.events import Retried, Retry, Verify
 from gradverify.model import (
-    Engine,
     Case,
     CasePoint,
+    Engine,
     Finding,
     Point,
     Severity,

@@ -15,12 +15,20 @@ from gradverify.verifier.checks.first_order import refused_empty
 from gradverify.verifier.checks.precision.alone import NATIVE, ORDER
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject, Surrogate, first_line
+from gradverify.verifier.checks.subject import (
+    Float64,
+    Native,
+    NoSample,
+    Sample,
+    Subject,
+    Surrogate,
+    first_line,
+)
 from gradverify.verifier.checks.wording import invented, output_name
 from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.numerics.problem import Graph
-from gradverify.verifier.verification import Verification, disagreements, not_judged, out_of_step, verifying
 from gradverify.verifier.ranks.world import OutOfStepError
+from gradverify.verifier.verification import Verification, disagreements, not_judged, out_of_step, verifying
 from gradverify.verifier.verify.orders import First, ask_first, ask_second
 from gradverify.verifier.verify.reference import ask_reference, ask_surrogate
 from gradverify.verifier.verify.samples import Kind, Planned, planned
@@ -73,7 +81,6 @@ def _last(asked: Verification) -> CasePoint | None:
 
 def _case(loop: Loop, one: Planned) -> Iterator[Event]:
     """Every draw of a planned case."""
-    asked = loop.asked
     if one.kind is not Kind.LISTED and (loop.failed or loop.open):
         return
     if one.case.options in loop.unsteady:
@@ -189,18 +196,27 @@ def _at(loop: Loop, one: Planned, sample: Sample, graph: Graph, state: CaseState
     if empty is not None:
         first = First(None, None, empty.result.findings, empty.result.outcome)  # type: ignore[arg-type]
     else:
-        first = ask_first(sample, graph, loop.witnesses, declared=declared, prove=prove)
+        first = ask_first(
+            sample,
+            graph,
+            loop.witnesses,
+            declared=declared,
+            listed=declared and one.kind is Kind.LISTED,
+            prove=prove,
+        )
     yield from _of_first(loop, one, sample, first, state, declared=declared)
     if not declared or one.kind is not Kind.LISTED:
         return
-    shim = FirstOrder(CheckResult(first.findings, first.outcome), proven=first.verified, single_precision=known.is_short)
+    shim = FirstOrder(
+        CheckResult(first.findings, first.outcome), proven=first.verified, single_precision=known.is_short
+    )
     held = contract(sample, shim)
     state.worsen(Family.CONTRACT, held.outcome)
     yield from held.findings
     if loop.asked.is_old_style and loop.asked.is_first(sample.case) and not state.points:
         yield old_style(sample)
     if first.verified and sample.subject.reference is not None and not stops_judgement(held):
-        yield from ask_reference(sample, graph, state)
+        yield from ask_reference(sample, graph, state, first.visible)
     once = one.is_first and (sample.point, sample.draw) == (Point.TYPICAL, 0)
     special = one.is_first and sample.point is Point.SPECIAL
     if (once or special) and first.verified and first.asked is not None and loop.asked.wants("GV106"):
@@ -209,11 +225,14 @@ def _at(loop: Loop, one: Planned, sample: Sample, graph: Graph, state: CaseState
             state.worsen(Family.GRADCHECK, Outcome.FAILED if failed else Outcome.NOT_RUN)
             yield finding
     wanted = Family.GRADGRADCHECK in loop.asked.wanted
-    if once and wanted and first.verified and not stops_judgement(held):
+    afar = (
+        one.is_first and sample.point is not Point.TYPICAL
+    )  # a branch of the double backward may begin there
+    if (once or afar) and wanted and first.verified and not stops_judgement(held):
         second = ask_second(sample, first, loop.witnesses)
         state.worsen(Family.GRADGRADCHECK, second.outcome)
-        state.double_backward = second.double_backward
-        yield from second.findings
+        state.double_backward = second.double_backward if once else state.double_backward
+        yield from second.findings if once else (f for f in second.findings if f.severity is Severity.ERROR)
 
 
 def _of_first(
@@ -228,7 +247,9 @@ def _of_first(
     outcome = first.outcome
     findings: Iterable[Finding] = first.findings
     if one.kind is Kind.DEGENERATE:
-        findings = [replace(f, severity=Severity.WARNING) if f.severity is Severity.ERROR else f for f in findings]
+        findings = [
+            replace(f, severity=Severity.WARNING) if f.severity is Severity.ERROR else f for f in findings
+        ]
         outcome = Outcome.PASSED
     if one.kind is Kind.BEYOND and one.beyond is not None and one.beyond.declared:
         findings = [_past(f, one) for f in findings]

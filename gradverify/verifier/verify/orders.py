@@ -15,9 +15,14 @@ from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Graph, VjpProblem
 from gradverify.verifier.verify.witnessing import Witnesses, cotangents_of, first_order, second_order
-from gradverify.verifier.verify.words import imprecise_gradient, named_output, not_known, wrong_gradient, wrong_second
-from gradverify.verifier.witnesses.claim import Claim
-from gradverify.verifier.witnesses.judge import (
+from gradverify.verifier.verify.words import (
+    imprecise_gradient,
+    named_output,
+    not_known,
+    wrong_gradient,
+    wrong_second,
+)
+from gradverify.verifier.witnesses.answers import (
     Asked,
     Imprecise,
     Judgement,
@@ -25,8 +30,9 @@ from gradverify.verifier.witnesses.judge import (
     Right,
     Unknown,
     Wrong,
-    judge,
 )
+from gradverify.verifier.witnesses.claim import Claim
+from gradverify.verifier.witnesses.judge import judge
 from gradverify.verifier.witnesses.values import probe
 
 PROPORTIONAL = 1e-9
@@ -49,9 +55,19 @@ class First:
         answers = self.judgement.answers.values() if self.judgement is not None else ()
         return self.judgement is not None and all(isinstance(a, Right | Imprecise) for a in answers)
 
+    @property
+    def visible(self) -> float:
+        """The largest error that would have been seen in some pair."""
+        answers = self.judgement.answers.values() if self.judgement is not None else ()
+        return max(
+            (a.visible for a in answers if isinstance(a, Right) and a.visible is not None), default=0.0
+        )
 
-def ask_first(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: bool, prove: bool) -> First:
-    """Judge the gradient of a sample."""
+
+def ask_first(
+    sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: bool, listed: bool, prove: bool
+) -> First:
+    """Judge the gradient of a sample; an exception is a note where the case is not `listed`."""
     asked = first_order(sample, graph, witnesses, declared=declared)
     found = judge(asked, prove=prove)
     witnesses.refuted |= asked.trust.refuted
@@ -61,7 +77,7 @@ def ask_first(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: b
     if isinstance(found, Raised):
         raised = backward_raised(sample, found.error)
         outcome = Outcome.INCONCLUSIVE if raised.code in {"GV001", "GV109"} else Outcome.FAILED
-        if not declared:
+        if not listed:
             raised, outcome = replace(raised, severity=Severity.NOTE), Outcome.NOT_RUN
         return First(asked, None, (raised,), outcome)
     every = (_finding(sample, pair, a, witnesses, declared=declared) for pair, a in found.answers.items())
@@ -157,13 +173,20 @@ def ask_second(sample: Sample, first: First, witnesses: Witnesses) -> Second:
     wrong = {pair: a for pair, a in found.answers.items() if isinstance(a, Wrong) and not a.rounded}
     if not wrong:
         open_ = [(p, a) for p, a in found.answers.items() if isinstance(a, Unknown) and a.mismatch]
-        findings = tuple(not_known(sample, p[0], second.input_names[p[1]], a, second=True) for p, a in open_[:1])
+        findings = tuple(
+            not_known(sample, p[0], second.input_names[p[1]], a, second=True) for p, a in open_[:1]
+        )
         unknown = bool(findings) or not any(isinstance(a, Right | NotJudged) for a in found.answers.values())
-        return Second(findings, Outcome.INCONCLUSIVE if findings else Outcome.PASSED, "" if unknown else "yes")
+        return Second(
+            findings, Outcome.INCONCLUSIVE if findings else Outcome.PASSED, "" if unknown else "yes"
+        )
     cut = _is_cut(asked)
     cuts = graph_cuts(sample, second)
     shown = sorted(wrong.items(), key=lambda item: -item[1].largest)
-    made_of = [wrong_second(sample, second, second.input_names, p, a, cut=cut) for p, a in (shown[:1] if cut else shown)]
+    made_of = [
+        wrong_second(sample, second, second.input_names, p, a, cut=cut)
+        for p, a in (shown[:1] if cut else shown)
+    ]
     findings = tuple(offered(sample, because_of(f, cuts)) for f in made_of)
     failed = any(f.severity is Severity.ERROR for f in findings)
     return Second(findings, Outcome.FAILED if failed else Outcome.PASSED, "wrong")

@@ -22,16 +22,23 @@ from gradverify.verifier.witnesses.rounding import FACTOR, spread
 from gradverify.verifier.witnesses.values import EPSILON, probe
 
 
-def ask_reference(sample: Sample, graph: Graph, state: CaseState) -> Iterator[Finding]:
-    """GV301, GV302: values first; where they differ, gradients say nothing."""
+def ask_reference(sample: Sample, graph: Graph, state: CaseState, visible: float) -> Iterator[Finding]:
+    """GV301, GV302: values first; where they differ, gradients say nothing.
+
+    Where values have shown the gradient, `visible` is the error that they would have seen.
+    """
     built = reference_problem(sample, sample.subject.reference, sample.subject.reference_arguments)  # type: ignore[arg-type]
     if isinstance(built, Raised):
-        yield _refused(sample, f"the reference raised {built.error.type}: {first_line(built.error.message)}", state)
+        yield _refused(
+            sample, f"the reference raised {built.error.type}: {first_line(built.error.message)}", state
+        )
         return
     other = built.value
     if other.outputs.blocks != sample.problem.outputs.blocks:
         if not other.output_positions:
-            yield _refused(sample, "the reference returned no tensor at the position of a differentiable output", state)
+            yield _refused(
+                sample, "the reference returned no tensor at the position of a differentiable output", state
+            )
             return
         yield from _other_shapes(sample, other, state)
         return
@@ -39,8 +46,8 @@ def ask_reference(sample: Sample, graph: Graph, state: CaseState) -> Iterator[Fi
     if isinstance(values, Raised):
         return
     mine, theirs = other.outputs.flatten(graph.outputs), other.outputs.flatten(values.value)
-    found = list(_values(sample, mine, theirs, other))
-    found = found or list(_gradients(sample, graph, other, "reference"))
+    found = list(_values(sample, mine, theirs, other, visible))
+    found = found or list(_gradients(sample, graph, other, "reference", visible))
     state.worsen(Family.REFERENCE, Outcome.FAILED if found else Outcome.PASSED)
     yield from found
 
@@ -52,10 +59,17 @@ def ask_surrogate(sample: Sample, graph: Graph, state: CaseState) -> Iterator[Fi
         return
     built = reference_problem(sample, surrogate.function, surrogate.arguments)
     if isinstance(built, Raised):
-        yield _refused(sample, f"the surrogate raised {built.error.type}: {first_line(built.error.message)}", state)
+        yield _refused(
+            sample, f"the surrogate raised {built.error.type}: {first_line(built.error.message)}", state
+        )
         return
-    found = list(_gradients(sample, graph, built.value, "surrogate"))
-    if not found and sample.point is Point.TYPICAL and sample.draw == 0 and sample.subject.is_first_of_options:
+    found = list(_gradients(sample, graph, built.value, "surrogate", 0.0))
+    if (
+        not found
+        and sample.point is Point.TYPICAL
+        and sample.draw == 0
+        and sample.subject.is_first_of_options
+    ):
         found = list(wrong_with_structure(sample, against(sample, graph, built.value)))
     found = [f for f in found if surrogate.covers(f.input)]
     state.worsen(Family.REFERENCE, Outcome.FAILED if found else Outcome.PASSED)
@@ -82,20 +96,22 @@ def _other_shapes(sample: Sample, other: CallProblem, state: CaseState) -> Itera
             return
 
 
-def _beyond(sample: Sample, mine: Tensor, theirs: Tensor, noise: Tensor) -> Tensor:
+def _beyond(sample: Sample, mine: Tensor, theirs: Tensor, noise: Tensor, visible: float) -> Tensor:
     settings = sample.subject.settings
     known = theirs.abs()[theirs.isfinite()]
     middle = known.median() if known.numel() else torch.zeros(())
-    allowed = settings.atol + settings.rtol * (theirs.abs() + middle) + noise
+    allowed = settings.atol + max(settings.rtol, visible) * (theirs.abs() + middle) + noise
     same = (mine == theirs) | (mine.isnan() & theirs.isnan())
     return ~((mine - theirs).abs() <= allowed) & ~same
 
 
-def _values(sample: Sample, mine: Tensor, theirs: Tensor, other: CallProblem) -> Iterator[Finding]:
+def _values(
+    sample: Sample, mine: Tensor, theirs: Tensor, other: CallProblem, visible: float
+) -> Iterator[Finding]:
     nothing = torch.zeros_like(mine)
-    off = _beyond(sample, mine, theirs, nothing)
+    off = _beyond(sample, mine, theirs, nothing, visible)
     if bool(off.any()):
-        off = _beyond(sample, mine, theirs, _rounding(sample, [sample.problem, other], None))
+        off = _beyond(sample, mine, theirs, _rounding(sample, [sample.problem, other], None), visible)
     for position, block in zip(other.output_positions, other.outputs.blocks, strict=True):
         part = slice(block.start, block.stop)
         entries = vector_entries(mine[part], theirs[part], nothing[part], off[part], block, of_output=True)
@@ -112,7 +128,9 @@ def _values(sample: Sample, mine: Tensor, theirs: Tensor, other: CallProblem) ->
             )
 
 
-def _gradients(sample: Sample, graph: Graph, other: CallProblem, called: str) -> Iterator[Finding]:
+def _gradients(
+    sample: Sample, graph: Graph, other: CallProblem, called: str, visible: float
+) -> Iterator[Finding]:
     """For one random grad_output of each output alone."""
     u = probe(other.outputs.size, sample.key % 4096 + 29)
     rows = [torch.where(_within(len(u), s), u, 0.0) for s in other.outputs.slices]
@@ -122,12 +140,16 @@ def _gradients(sample: Sample, graph: Graph, other: CallProblem, called: str) ->
     if isinstance(mine, Raised) or isinstance(theirs, Raised):
         return
     for k, position in enumerate(other.output_positions[: len(rows)]):
-        off = _beyond(sample, mine[k], theirs[k], torch.zeros_like(u[:1]))
+        off = _beyond(sample, mine[k], theirs[k], torch.zeros_like(u[:1]), visible)
         if bool(off.any()):
-            off &= _beyond(sample, mine[k], theirs[k], _rounding(sample, [sample.problem, other], rows[k]))
+            off &= _beyond(
+                sample, mine[k], theirs[k], _rounding(sample, [sample.problem, other], rows[k]), visible
+            )
         for name, block in zip(sample.problem.input_names, Layout.of(other.primals).blocks, strict=True):
             part = slice(block.start, block.stop)
-            entries = vector_entries(mine[k][part], theirs[k][part], torch.zeros_like(off[part]).double(), off[part], block)
+            entries = vector_entries(
+                mine[k][part], theirs[k][part], torch.zeros_like(off[part]).double(), off[part], block
+            )
             if entries.wrong:
                 got, wanted = apart(entries.worst[0].actual, entries.worst[0].expected)
                 of_output = f" of output {position}" if sample.outputs_returned > 1 else ""

@@ -45,7 +45,9 @@ def planned(plan: TargetPlan, effort: Effort) -> Iterator[Planned]:
         first = case.options not in met
         met.add(case.options)
         draws = points_of(case, effort)
-        yield Planned(case, Kind.LISTED, draws if first else tuple(d for d in draws if is_declared(*d)), first)
+        yield Planned(
+            case, Kind.LISTED, draws if first else tuple(d for d in draws if is_declared(*d)), first
+        )
     once = ((Point.TYPICAL, 0),)
     yield from (Planned(case, Kind.OPEN, once, is_first=False) for case in plan.open_sized)
     yield from (Planned(case, Kind.DEGENERATE, once, is_first=False) for case in plan.degenerate)

@@ -10,7 +10,7 @@ from gradverify.model import Case, Evaluations, Finding, Outcome, Swept
 from gradverify.rules import CHECK_FAMILIES, Family
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.verify.words import not_known
-from gradverify.verifier.witnesses.judge import Imprecise, Judgement, NotJudged, Right, Unknown, Wrong
+from gradverify.verifier.witnesses.answers import Imprecise, Judgement, NotJudged, Right, Unknown, Wrong
 
 WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 """From the least to the most telling."""
@@ -57,7 +57,9 @@ class CaseState:
             if isinstance(answer, NotJudged):
                 self.not_judged += answer.count
             if isinstance(answer, Right) and answer.visible is not None and typical:
-                self.visible = min(answer.visible, self.visible if self.visible is not None else answer.visible)
+                self.visible = min(
+                    answer.visible, self.visible if self.visible is not None else answer.visible
+                )
         self.has_entries |= bool(sample.inputs.size and sample.problem.outputs.size)
 
     def count(self, sample: Sample) -> None:
@@ -89,7 +91,9 @@ class CaseState:
             ),
             no_gradient=no_gradient,
             empty=self.points > 0 and not self.has_entries,
-            unjudged=tuple(pair for pair, right in self.judged.items() if not right and pair not in self.unknown),
+            unjudged=tuple(
+                pair for pair, right in self.judged.items() if not right and pair not in self.unknown
+            ),
             swept=self.swept,
             applied=tuple(sorted(self.applied)),
         )

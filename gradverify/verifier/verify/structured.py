@@ -20,7 +20,7 @@ from gradverify.verifier.checks.wording import apart, count_of
 from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Block
-from gradverify.verifier.witnesses.judge import Asked
+from gradverify.verifier.witnesses.answers import Asked
 from gradverify.verifier.witnesses.rounding import FACTOR, spread
 from gradverify.verifier.witnesses.values import EPSILON, probe
 
@@ -58,6 +58,7 @@ class Structure:
     """It is scaled by this power of two, and its gradient scaled back."""
 
 
+ZEROS = "Where no gradient arrives, none may leave: look for a division by the size of grad_output."
 ONE_VALUE = "Look for a path that backward takes where all entries of grad_output are equal."
 SUM = "Look for a test of a sum of grad_output: a sum of zero does not mean that nothing arrives."
 ONE_ENTRY = "Look for a test of how many entries of grad_output are not zero, or for its largest entry."
@@ -152,29 +153,40 @@ def wrong_with_structure(sample: Sample, asked: Asked, *, smooth: bool = True) -
     made = {s.said: _of(s, sample, w) for s in STRUCTURES}
     distinct: dict[tuple[float, ...], Structure] = {}
     for s in STRUCTURES:
-        distinct.setdefault(tuple((made[s.said] * 2.0**s.bits).tolist()) if outputs.size <= 64 else (id(s),), s)
+        distinct.setdefault(
+            tuple((made[s.said] * 2.0**s.bits).tolist()) if outputs.size <= 64 else (id(s),), s
+        )
     structures = [s for s in distinct.values() if bool(made[s.said].any())]
-    found = asked.claim.rows(torch.stack([made[s.said] * 2.0**s.bits for s in structures]))
+    found = asked.claim.rows(torch.stack([w, *(made[s.said] * 2.0**s.bits for s in structures)]))
     if isinstance(found, Raised):
         yield from _refused(sample, asked, structures, made)
         return
+    usual, found = found[0].abs().nan_to_num(0.0, 0.0, 0.0).max(), found[1:]
+    floors = {s.said: usual * made[s.said].abs().max() for s in structures}
     claims = {s.said: row * 2.0**-s.bits for s, row in zip(structures, found, strict=True)}
+    nothing = asked.claim.row(torch.zeros_like(w))
+    if not isinstance(nothing, Raised) and bool((nothing != 0).any()):
+        zeros = Structure("of zeros", ZEROS, _dense)
+        yield _finding(sample, zeros, nothing, torch.zeros_like(nothing), nothing != 0)
+        return
     truth = _truths(asked, structures, made, w, smooth=smooth)
     short = asked.rtol if asked.values.steps.epsilon > EPSILON else 0.0
     for s in structures:
         expected = truth.get(s.said)
         if expected is None:
             continue
-        wrong = _off(asked, claims[s.said], expected, short)
+        wrong = _off(asked, claims[s.said], expected, short, floors[s.said])
         if not bool(wrong.any()):
             continue
         again = asked.claim.afresh().row(made[s.said] * 2.0**s.bits)
         if isinstance(again, Raised):
             continue
-        wrong &= _off(asked, again * 2.0**-s.bits, expected, short)
+        wrong &= _off(asked, again * 2.0**-s.bits, expected, short, floors[s.said])
         if bool(wrong.any()):
             wrong &= ~_rounding(asked, made[s.said] * 2.0**s.bits, 2.0**-s.bits, claims[s.said], expected)
-        if not bool(wrong.any()) or (abs(s.bits) == MANY_BITS and _sets_in_gradually(asked, made[s.said], expected, s.bits)):
+        if not bool(wrong.any()) or (
+            abs(s.bits) == MANY_BITS and _sets_in_gradually(asked, made[s.said], expected, s.bits)
+        ):
             continue
         found_wrong = _finding(sample, s, claims[s.said], expected, wrong)
         if s.bits < 0 and asked.iterates and _takes_fewer_steps(asked, made[s.said], s.bits):
@@ -220,7 +232,7 @@ def _sets_in_gradually(asked: Asked, u: Tensor, expected: Tensor, bits: int) -> 
         if isinstance(row, Raised):
             return False
         row = row * 2.0**-middle
-        if bool(_off(asked, row, expected, 0.0).any()):
+        if bool(_off(asked, row, expected, 0.0, expected.abs().nan_to_num(0.0).max()).any()):
             wrong, deviation = middle, float((row - expected).abs().nan_to_num(torch.inf).max())
         else:
             right = middle
@@ -248,9 +260,10 @@ def _takes_fewer_steps(asked: Asked, u: Tensor, bits: int) -> bool:
     return counts[1] < counts[0]
 
 
-def _off(asked: Asked, claim: Tensor, expected: Tensor, short: float) -> Tensor:
+def _off(asked: Asked, claim: Tensor, expected: Tensor, short: float, floor: Tensor) -> Tensor:
+    """Entries that differ; numbers as large as `floor` may have cancelled (bool, N)."""
     size = expected.abs() + claim.abs().nan_to_num(0.0, 0.0, 0.0)
-    largest = expected.abs().nan_to_num(0.0, 0.0, 0.0).max()
+    largest = torch.maximum(expected.abs().nan_to_num(0.0, 0.0, 0.0).max(), floor)
     bar = max(LINEAR, short, asked.rtol) * size + max(OF_LARGEST, short) * largest
     return ~((claim - expected).abs() <= bar) & expected.isfinite()
 

@@ -17,9 +17,9 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.values import DOMAINS
 from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, Problem, VjpProblem
+from gradverify.verifier.witnesses.answers import Asked, Budget, Trust
 from gradverify.verifier.witnesses.claim import Claim
 from gradverify.verifier.witnesses.derived import Derived, NoDerived, derive
-from gradverify.verifier.witnesses.judge import Asked, Budget, Trust
 from gradverify.verifier.witnesses.rounding import SHORT, SIXTEEN_BITS, Formats, has_digits_of_float32
 from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Values, probe
 
@@ -85,7 +85,9 @@ def other_values(sample: Sample, graph: Graph, known: Options) -> bool:
     repeated = problem.evaluate(problem.primals)
     if isinstance(repeated, Raised):
         return False
-    return not _same(now, problem.outputs.flatten(repeated.value), 0.0) or not _same(before, now, SAME_FORWARD)
+    return not _same(now, problem.outputs.flatten(repeated.value), 0.0) or not _same(
+        before, now, SAME_FORWARD
+    )
 
 
 def _same(a: Tensor, b: Tensor, share: float) -> bool:
@@ -195,7 +197,9 @@ def _bounds(sample: Sample) -> tuple[Tensor, Tensor] | None:
     return low.double(), high.double()
 
 
-def second_order(sample: Sample, first: Asked, witnesses: Witnesses, graph: Graph, second: VjpProblem) -> Asked:
+def second_order(
+    sample: Sample, first: Asked, witnesses: Witnesses, graph: Graph, second: VjpProblem
+) -> Asked:
     """The same of the map (x, u) -> backward(x, u); `graph` is that of the gradients."""
     known = witnesses.of(sample)
     derived: Problem | None = None

@@ -19,8 +19,7 @@ from gradverify.verifier.checks.wording import (
     where_nonfinite,
 )
 from gradverify.verifier.numerics.problem import Block, Layout, Problem
-from gradverify.verifier.witnesses import judge
-from gradverify.verifier.witnesses.judge import Imprecise, NotJudged, Reason, Unknown, Wrong
+from gradverify.verifier.witnesses.answers import Imprecise, NotJudged, Reason, Unknown, Wrong
 
 FIRST_ORDER_ONLY = (
     "If no second derivative is meant, say so: @torch.autograd.function.once_differentiable above backward."
@@ -38,7 +37,9 @@ PARTLY_DETACHED = (
     "Recompute it in backward from saved inputs."
 )
 
-UNSTABLE = "The formula is right, and loses its digits there: rearrange it, or declare the values that are valid."
+UNSTABLE = (
+    "The formula is right, and loses its digits there: rearrange it, or declare the values that are valid."
+)
 
 OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
 NO_VALUE = "Leave out the sizes or values at which it is nan or inf: they have no derivative."
@@ -46,9 +47,7 @@ REFERENCE = (
     "Let forward compute in the dtype it is given, or name a composite of plain torch operations as "
     "`reference:`: it is a witness that sees all digits."
 )
-TOLERANCE = (
-    "Stop at a smaller tolerance, or say in the spec how far off it may be: `tolerance: {rtol: ...}`."
-)
+TOLERANCE = "Stop at a smaller tolerance, or say in the spec how far off it may be: `tolerance: {rtol: ...}`."
 EFFORT = "Declare a case with smaller sizes: there every entry is measured."
 
 WHY: dict[Reason, tuple[str, str]] = {
@@ -110,7 +109,13 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
         if answer.matrices is not None:
             where = where_nonfinite(sample, name, answer.matrices[2])
         said = f"{gradient} is NaN or infinite at {at}, where forward has a finite derivative: {derivative}"
-        return replace(made, code="GV108", message=said, hint=f"{where} {NOT_FINITE}".strip(), cause="branch" if where else "")
+        return replace(
+            made,
+            code="GV108",
+            message=said,
+            hint=f"{where} {NOT_FINITE}".strip(),
+            cause="branch" if where else "",
+        )
     if answer.rounded:
         said = f"{gradient} loses its digits at {at}, by up to {_by_up_to(answer)}, which its own rounding explains"
         return replace(made, code="GV110", severity=Severity.WARNING, message=said, hint=UNSTABLE)
@@ -119,7 +124,14 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
     if answer.matrices is not None and is_float32(answer.matrices[0], answer.matrices[1]):
         off = number(abs(worst.claimed - worst.expected) / max(abs(worst.expected), 1e-300))
         said = f"{gradient} has float32 precision only: off by {off} of its value"
-        return replace(made, code="GV110", severity=Severity.ERROR, message=said, hint=KEEP_THE_DTYPE, cause="float32-inside")
+        return replace(
+            made,
+            code="GV110",
+            severity=Severity.ERROR,
+            message=said,
+            hint=KEEP_THE_DTYPE,
+            cause="float32-inside",
+        )
     return replace(made, message=f"{gradient} is wrong at {at} of the Jacobian, by up to {_by_up_to(answer)}")
 
 
@@ -131,11 +143,18 @@ def imprecise_gradient(sample: Sample, position: int, number_of_input: int, answ
     gradient = f"the gradient{named_output(sample, position)} with respect to `{name}`"
     shown = Wrong(answer.entries, answer.count, answer.of, 0.0, both=False)
     made = sample.finding(
-        "GV110", "", output=position, input=name, entries=entries_of(shown, output, source), badness=answer.share
+        "GV110",
+        "",
+        output=position,
+        input=name,
+        entries=entries_of(shown, output, source),
+        badness=answer.share,
     )
     if answer.short:
         said = f"{gradient} has float32 precision only: off by {off} of its value"
-        return replace(made, message=said, hint=KEEP_THE_DTYPE, severity=Severity.ERROR, cause="float32-inside")
+        return replace(
+            made, message=said, hint=KEEP_THE_DTYPE, severity=Severity.ERROR, cause="float32-inside"
+        )
     places = count_of(answer.count, answer.of)
     said = f"{gradient} is slightly off at {places}: by up to {off} of its value, more than rounding explains"
     return replace(made, message=said, hint=WITHIN_TOLERANCE, severity=Severity.WARNING)
@@ -182,14 +201,27 @@ def not_known(
     reason, hint = WHY[answer.reason]
     what = "the second derivative" if second else f"the gradient{named_output(sample, position)}"
     said = f"{what} with respect to `{name}` could not be verified: {reason}"
-    if isinstance(answer, Unknown) and answer.entry is not None and answer.mismatch:
+    if isinstance(answer, Unknown) and answer.mismatch:
+        said = f"{what} with respect to `{name}` differs from what is expected, and nothing decides: {reason}"
+    if (
+        isinstance(answer, Unknown)
+        and answer.entry is not None
+        and answer.mismatch
+        and answer.entry.row is not None
+    ):
         got, wanted = apart(answer.entry.claimed, answer.entry.expected)
         said = f"{what} with respect to `{name}` is {got} where {wanted} is expected, and nothing decides: {reason}"
     return sample.finding("GV109", said, hint=hint, output=position, input=name)
 
 
 def wrong_second(
-    sample: Sample, problem: Problem, names: tuple[str, ...], pair: tuple[int, int], answer: Wrong, *, cut: bool
+    sample: Sample,
+    problem: Problem,
+    names: tuple[str, ...],
+    pair: tuple[int, int],
+    answer: Wrong,
+    *,
+    cut: bool,
 ) -> Finding:
     """GV201, GV202: the derivative of the gradient of one input by another, or by grad_output."""
     output, source = problem.outputs.blocks[pair[0]], Layout.of(problem.primals).blocks[pair[1]]
@@ -230,4 +262,4 @@ def wrong_second(
     )
 
 
-__all__ = ["judge", "named_output", "not_known", "wrong_gradient", "wrong_second"]
+__all__ = ["named_output", "not_known", "wrong_gradient", "wrong_second"]

@@ -59,12 +59,14 @@ class Claim:
         directions = self.inputs.unflatten(v)
         try:
             gradients = torch.autograd.grad(outputs, leaves, u, create_graph=True, allow_unused=True)
-            pairs = [(g, d) for g, d in zip(gradients, directions, strict=True) if g is not None and g.requires_grad]
+            pairs = [
+                (g, d)
+                for g, d in zip(gradients, directions, strict=True)
+                if g is not None and g.requires_grad
+            ]
             if not pairs:
                 return None
-            found = torch.autograd.grad(
-                [g for g, _ in pairs], u, [d for _, d in pairs], allow_unused=True
-            )
+            found = torch.autograd.grad([g for g, _ in pairs], u, [d for _, d in pairs], allow_unused=True)
         except Exception:  # noqa: BLE001 - whatever a formula of torch's cannot do
             return None
         return self.problem.outputs.flatten(found)

@@ -47,7 +47,9 @@ SAME_WIDE = 0.1
 MADE = ("_like", "new_zeros", "new_ones", "new_empty", "new_full", "requires_grad_", "register_hook")
 """Endings of operations whose results take only shape and dtype from what they are given."""
 
-OF_SHAPE = frozenset({"grad", "grad_fn", "shape", "size", "numel", "stride", "dim", "is_floating_point", "_version"})
+OF_SHAPE = frozenset(
+    {"grad", "grad_fn", "shape", "size", "numel", "stride", "dim", "is_floating_point", "_version"}
+)
 """Operations that tell nothing of the values."""
 
 
@@ -99,12 +101,14 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
         self.hidden: dict[Hidden, None] = {}
         self.operations = self.bytes = 0
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401, ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         result = func(*args, **(kwargs or {}))
         name = _name_of(func)
         if name.endswith(MADE) or name in OF_SHAPE:
             return result
-        given = any(isinstance(a, Tensor) and a.requires_grad for a in _pytree.tree_leaves((args, kwargs or {})))
+        given = any(
+            isinstance(a, Tensor) and a.requires_grad for a in _pytree.tree_leaves((args, kwargs or {}))
+        )
         if not given:
             return result
         for one in _pytree.tree_leaves(result):
@@ -148,7 +152,7 @@ def _line_of_caller(frame: FrameType | None) -> int:
 class _Transparent(TorchFunctionMode):  # type: ignore[misc]
     """What stops a gradient does not: detach, `.data`, `no_grad`."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401, ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         name = getattr(func, "__name__", "?")
         if name == "__get__":
             name = f"get {_name_of(func)}"
@@ -157,7 +161,7 @@ class _Transparent(TorchFunctionMode):  # type: ignore[misc]
         if name in {"requires_grad_", "detach_"} and args[0].grad_fn is not None:
             return args[0]
         if name == "_set_grad_enabled":
-            return func(True)
+            return func(True)  # noqa: FBT003 - its own signature
         return func(*args, **(kwargs or {}))
 
 
@@ -258,7 +262,9 @@ def _usable(there: CallProblem, form: str, outputs: Sequence[Tensor]) -> Derived
     hides = tuple(watch.hidden)
     if isinstance(made, Raised):
         too_large = made.error.type == TooLargeError.__name__
-        return NoDerived(TOO_LARGE if too_large else f"it raises {made.error.type} as plain operations", hides)
+        return NoDerived(
+            TOO_LARGE if too_large else f"it raises {made.error.type} as plain operations", hides
+        )
     if not all(output.requires_grad for output in made.value.outputs):
         return NoDerived("forward leaves no graph", hides)
     if not _same_values(there, made.value, outputs, wide=form == "widened"):
@@ -305,7 +311,9 @@ def _recorded(problem: CallProblem, forward: Callable[..., Any], wide: bool) -> 
 
     def run(*tensors: Tensor) -> Any:  # noqa: ANN401 - what user code returned
         values = dict(zip(places, tensors, strict=True))
-        return forward(*_pytree.tree_unflatten([values.get(k, leaf) for k, leaf in enumerate(leaves)], structure))
+        return forward(
+            *_pytree.tree_unflatten([values.get(k, leaf) for k, leaf in enumerate(leaves)], structure)
+        )
 
     problem.random_states.replay()
     with torch.no_grad():

@@ -45,25 +45,133 @@ SIXTEEN_BITS = frozenset({torch.bfloat16, torch.float16})
 """Formats whose steps no difference quotient sees through."""
 
 EXACT = frozenset(
-    """clone _to_copy copy_ copy neg abs sign sgn floor ceil round trunc where index gather index_select cat stack
-    relu relu_ clamp clamp_min clamp_max max min amax amin aminmax sort topk masked_fill masked_fill_ fill fill_
-    fill_scalar zero_ zeros zeros_like ones ones_like full full_like arange empty empty_like empty_strided
-    new_empty new_empty_strided new_zeros new_ones new_full eye scatter scatter_ index_put index_put_ tril triu
-    flip roll constant_pad_nd maximum minimum eq lift_fresh lift_fresh_copy _unsafe_view im2col repeat argmax
-    argmin _local_scalar_dense scalar_tensor select_backward slice_backward select_scatter slice_scatter
-    unfold_copy diagonal_copy rand randn rand_like randn_like bernoulli bernoulli_ uniform_ normal_ one_hot
-    max_pool2d_with_indices masked_select nan_to_num repeat_interleave diag_embed nonzero heaviside threshold
-    hardtanh set_ resize_ view_as_complex view_as_real threshold_backward logical_not polar index_fill
-    index_fill_ take put frac native_dropout embedding fmod remainder item""".split()
+    [
+        "clone",
+        "_to_copy",
+        "copy_",
+        "copy",
+        "neg",
+        "abs",
+        "sign",
+        "sgn",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "where",
+        "index",
+        "gather",
+        "index_select",
+        "cat",
+        "stack",
+        "relu",
+        "relu_",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "max",
+        "min",
+        "amax",
+        "amin",
+        "aminmax",
+        "sort",
+        "topk",
+        "masked_fill",
+        "masked_fill_",
+        "fill",
+        "fill_",
+        "fill_scalar",
+        "zero_",
+        "zeros",
+        "zeros_like",
+        "ones",
+        "ones_like",
+        "full",
+        "full_like",
+        "arange",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "eye",
+        "scatter",
+        "scatter_",
+        "index_put",
+        "index_put_",
+        "tril",
+        "triu",
+        "flip",
+        "roll",
+        "constant_pad_nd",
+        "maximum",
+        "minimum",
+        "eq",
+        "lift_fresh",
+        "lift_fresh_copy",
+        "_unsafe_view",
+        "im2col",
+        "repeat",
+        "argmax",
+        "argmin",
+        "_local_scalar_dense",
+        "scalar_tensor",
+        "select_backward",
+        "slice_backward",
+        "select_scatter",
+        "slice_scatter",
+        "unfold_copy",
+        "diagonal_copy",
+        "rand",
+        "randn",
+        "rand_like",
+        "randn_like",
+        "bernoulli",
+        "bernoulli_",
+        "uniform_",
+        "normal_",
+        "one_hot",
+        "max_pool2d_with_indices",
+        "masked_select",
+        "nan_to_num",
+        "repeat_interleave",
+        "diag_embed",
+        "nonzero",
+        "heaviside",
+        "threshold",
+        "hardtanh",
+        "set_",
+        "resize_",
+        "view_as_complex",
+        "view_as_real",
+        "threshold_backward",
+        "logical_not",
+        "polar",
+        "index_fill",
+        "index_fill_",
+        "take",
+        "put",
+        "frac",
+        "native_dropout",
+        "embedding",
+        "fmod",
+        "remainder",
+        "item",
+    ]
 )
 """Operations of torch that round nothing."""
 
 
 class Arithmetic(Dispatched):  # type: ignore[no-untyped-call]
-    """While it is on, each operation that rounds errs by up to one rounding more."""
+    """While it is on, each operation errs by up to one rounding more, of forward's precision at most."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, unit: float) -> None:
+        """What only backward computes shorter is not excused: `unit` is forward's rounding."""
         super().__init__()
+        self.unit = unit
         self.generator = torch.Generator().manual_seed(seed)
 
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
@@ -72,9 +180,11 @@ class Arithmetic(Dispatched):  # type: ignore[no-untyped-call]
         for one in _pytree.tree_leaves(result):
             if isinstance(one, Tensor) and one.dtype in UNITS:
                 if _rounds(func) and one.numel() and not one.is_inference():
-                    noise = torch.rand(one.shape, generator=self.generator, dtype=torch.float64).mul_(4).sub_(2)
+                    noise = (
+                        torch.rand(one.shape, generator=self.generator, dtype=torch.float64).mul_(4).sub_(2)
+                    )
                     with torch.no_grad():
-                        one.mul_((1 + UNITS[one.dtype] * noise).to(one.device))
+                        one.mul_((1 + min(self.unit, UNITS[one.dtype]) * noise).to(one.device))
         return result
 
 
@@ -96,7 +206,9 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run one operation; its results have gone through what they are and were made of."""
         result = func(*args, **given)
-        made_of = {f for a in _pytree.tree_leaves((args, dict(given))) if isinstance(a, Tensor) for f in self.of(a)}
+        made_of = {
+            f for a in _pytree.tree_leaves((args, dict(given))) if isinstance(a, Tensor) for f in self.of(a)
+        }
         for one in _pytree.tree_leaves(result):
             if isinstance(one, Tensor) and one.dtype in UNITS:
                 self.through[one] = self.of(one) | made_of
@@ -118,13 +230,13 @@ def has_digits_of_float32(values: Tensor) -> bool:
 def spread(call: Callable[[Tensor], Tensor | None], x: Tensor, epsilon: float) -> Tensor | None:
     """The largest deviation from the mean of each entry of `call(x)` over the draws; None where it fails.
 
-    `epsilon` is the distance from 1 to the next number of the inputs (N).
+    `epsilon` is the distance from 1 to the next number in forward's precision.
     """
     found = []
     for draw in range(DRAWS):
         generator = torch.Generator().manual_seed(91 + draw)
         shift = torch.rand(x.shape, generator=generator, dtype=torch.float64).mul_(2).sub_(1)
-        with Arithmetic(17 + draw):
+        with Arithmetic(17 + draw, epsilon / 2):
             made = call(x * (1 + epsilon * shift) if draw % 2 else x)
         if made is None:
             return None

@@ -16,6 +16,7 @@ At an end of a declared range the same is done to one side alone: forward is nev
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,6 +48,9 @@ KINK = 0.3
 
 LARGE = 2.0**12
 """The factor between the two grad_outputs of a proof: a backward that is not linear fails one of them."""
+
+OF_NOISE = 30.0
+"""Where f is noise at these steps, both orders differ by about what that does to them, times this at most."""
 
 FINE = 1e-9
 """An error below this share of the row and of the mean row is not made smaller by another step."""
@@ -169,13 +173,20 @@ class Values:
         room = torch.where(at_end, (highest - lowest) / 8, nearest)
         self.scale = torch.minimum(self.scale, room.clamp_min(0.0).nan_to_num(torch.inf, posinf=torch.inf))
 
+    def beside(self, share: float, key: int) -> Values:
+        """The same around a point nearby, in a random direction, with steps that do not reach back."""
+        there = copy.copy(self)
+        there.__dict__.pop("centre", None)
+        there.x = self.x + share * self.scale * probe(len(self.x), key)
+        return there
+
     @cached_property
     def centre(self) -> Tensor:
         """f(x), from a call without a graph, like its neighbours: with one, torch may add in another order."""
         return self.at(self.x)
 
     def at(self, x: Tensor) -> Tensor:
-        """f at another point (M); NaN where it raises."""
+        """F at another point (M); NaN where it raises."""
         result = self.problem.evaluate_fresh(self.inputs.unflatten(x))
         if isinstance(result, Raised):
             return torch.full((self.outputs.size,), torch.nan, dtype=torch.float64)
@@ -198,7 +209,7 @@ class Values:
         return v
 
     def _moved(self, v: Tensor, step: float) -> tuple[Callable[[float], Tensor], Tensor]:
-        """f at multiples of a step along v, and the direction of the steps that are really taken."""
+        """F at multiples of a step along v, and the direction of the steps that are really taken."""
         wide = self.inputs.is_double
         taken = (self.x + step * v) - self.x if wide else self._rounded(self.x + step * v) - self.x
 
@@ -219,8 +230,8 @@ class Values:
         value, taken = self._moved(v, step)
         return _combined({k: value(k) for k in offsets}, offsets, weights) / step, taken
 
-    def _at_level(self, v: Tensor, step: float) -> tuple[Tensor, Tensor]:
-        """D6 along v and its error (M)."""
+    def at_level(self, v: Tensor, step: float, floor: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """D6 along v, its error, and the noise of f that it shows (M); `floor` is noise that is known of."""
         two = self._two_sided(v)
         value, _ = self._moved(v, step)
         offsets, weights = TWO_SIDED if two else ONE_SIDED
@@ -229,22 +240,31 @@ class Values:
         d6 = _combined(f, offsets, weights) / step
         d4 = _combined(f, low_offsets, low_weights) / step
         row = [f[k] if k in f else self.centre for k in (range(-3, 4) if two else range(7))]
-        sixth = torch.stack([c * r for c, r in zip((1, -6, 15, -20, 15, -6, 1), row, strict=True)]).sum(0).abs()
+        sixth = (
+            torch.stack([c * r for c, r in zip((1, -6, 15, -20, 15, -6, 1), row, strict=True)]).sum(0).abs()
+        )
         noise = torch.maximum(2 * sixth / SIXTH, self.steps.epsilon * self.centre.abs())
-        if self.noise is not None:
-            noise = torch.maximum(noise, 2 * self.noise)
+        for known in (floor, self.noise):
+            if known is not None:
+                noise = torch.maximum(noise, known)
         truncation = (d6 - d4).abs()
         truncation = torch.where(truncation > CONVERGED * d6.abs(), 4 * truncation, truncation)
         error = SAFETY * (truncation + GAIN[two] * noise / step + EPSILON * d6.abs())
         known = d6.isfinite() & error.isfinite()
-        return torch.where(known, d6, 0.0), torch.where(known, error, torch.inf)
+        # Of a curve the two orders differ by far more than sixth differences: there these are no noise.
+        shown = torch.where((d6 - d4).abs() <= OF_NOISE * noise / step, noise, 0.0).nan_to_num(0.0)
+        return torch.where(known, d6, 0.0), torch.where(known, error, torch.inf), shown
 
     def slope(self, v: Tensor, share: float = 1.0) -> Slope:
         """The derivative along v, row by row the best of several steps; a kink where no step is good."""
         best = error = torch.zeros(0)
         found: Slope | None = None
+        noises: list[Tensor] = []
         for level, step in enumerate(self.steps.levels):
-            d, e = self._at_level(v, step * share)
+            # Noise does not shrink with the step: what one has shown holds where another is lucky.
+            floor = torch.stack(noises).amax(dim=0) if noises else None
+            d, e, noise = self.at_level(v, step * share, floor)
+            noises.append(noise)
             if not level:
                 best, error = d, e
             else:
@@ -275,11 +295,15 @@ class Values:
         sides = []
         for step in self.steps.near:
             value, _ = self._moved(v, step * share)
-            sides.append(((self.centre - value(-1)) / (step * share), (value(1) - self.centre) / (step * share)))
+            sides.append(
+                ((self.centre - value(-1)) / (step * share), (value(1) - self.centre) / (step * share))
+            )
         (l1, r1), (l2, r2) = sides
         noise = 4 * self.steps.epsilon * self.centre.abs() / (self.steps.near[1] * share)
         before, now = (r1 - l1) / 2, (r2 - l2) / 2
-        stays = (before - now).abs() <= KINK * before.abs()  # a jump's would grow as 1/step, curvature's shrink
+        stays = (
+            before - now
+        ).abs() <= KINK * before.abs()  # a jump's would grow as 1/step, curvature's shrink
         kink = doubtful & stays & (now.abs() > 20 * noise) & (now.abs() > 1e-5 * (l2.abs() + r2.abs()))
         low = torch.minimum(torch.minimum(l1, r1), torch.minimum(l2, r2))
         high = torch.maximum(torch.maximum(l1, r1), torch.maximum(l2, r2))
@@ -305,7 +329,9 @@ class Values:
 
 def _combined(f: Mapping[int, Tensor], offsets: Sequence[int], weights: Sequence[float]) -> Tensor:
     """The weighted sum of values, as differences of pairs: exactly zero where none of them differs."""
-    pairs = [(f[k], f[-k] if -k in f and k else f[0], w) for k, w in zip(offsets, weights, strict=True) if k > 0]
+    pairs = [
+        (f[k], f[-k] if -k in f and k else f[0], w) for k, w in zip(offsets, weights, strict=True) if k > 0
+    ]
     return torch.stack([w * (there - here) for there, here, w in pairs]).sum(0)
 
 

@@ -1,0 +1,167 @@
+"""What the judge is asked, and what it answers for each (output, input)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from torch import Tensor
+
+from gradverify.verifier.numerics.problem import Counter, Problem
+from gradverify.verifier.witnesses.claim import Claim
+from gradverify.verifier.witnesses.values import Values
+
+CALLS_OF_A_TARGET = 400
+"""Calls that all conflicts of one target may cost."""
+
+
+class Reason(StrEnum):
+    """Why an entry could not be judged."""
+
+    NOISE = "noise"
+    NO_VALUE = "no-value"
+    DIVERGES = "diverges"
+    KINK = "kink"
+    BUDGET = "budget"
+    LOOP = "loop"
+    ROUNDING = "rounding"
+    HIDDEN = "hidden"
+    SIXTEEN_BITS = "sixteen-bits"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of the Jacobian of one (output, input), by places in the flat output and input."""
+
+    row: int | None
+    """None: a weighted sum over all rows of the output."""
+    column: int
+    claimed: float
+    expected: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class Right:
+    """The claim is the derivative."""
+
+    visible: float | None = None
+    """The smallest relative error that would have been seen."""
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """The claim is not the derivative."""
+
+    entries: tuple[Entry, ...]
+    """Worst first."""
+    wrong: int
+    checked: int
+    largest: float
+    """The largest absolute derivative of the pair."""
+    both: bool
+    """Derived and values refute it."""
+    nonfinite: bool = False
+    rounded: bool = False
+    """What rounding of backward explains: the formula is right, and unstable."""
+    missing: bool = False
+    """The claim is zero at every entry of the pair."""
+    again: bool = False
+    """It was measured at another sample, and differs here too."""
+    matrices: tuple[Tensor, Tensor, Tensor] | None = field(default=None, compare=False)
+    """Claimed, expected, and which are wrong, where the whole pair is known (rows × columns)."""
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether forward does not move where the claim says that it does."""
+        return all(e.expected == 0 for e in self.entries)
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """The numbers cannot tell."""
+
+    reason: Reason
+    mismatch: bool
+    """The claim differs from a witness, and nothing decides between them."""
+    entry: Entry | None = None
+
+
+@dataclass(frozen=True)
+class NotJudged:
+    """Nobody could measure these entries, and nothing speaks against them."""
+
+    reason: Reason
+    count: int
+    whole: bool
+    """No entry of the pair was judged."""
+
+
+@dataclass(frozen=True)
+class Imprecise:
+    """The claim is the derivative to within the tolerance, and off by more than rounding explains."""
+
+    share: float
+    """The largest relative deviation."""
+    entries: tuple[Entry, ...]
+    count: int
+    of: int
+    short: bool
+    """It has the digits of float32 alone."""
+
+
+Answer = Right | Wrong | Unknown | NotJudged | Imprecise
+
+
+@dataclass
+class Trust:
+    """What is known of a derived witness at one combination of options."""
+
+    confirmed: bool = False
+    refuted: bool = False
+
+
+@dataclass
+class Budget:
+    """Calls that conflicts may still cost a target."""
+
+    left: int = CALLS_OF_A_TARGET
+
+
+@dataclass
+class Asked:
+    """A claim at one point, with its witnesses."""
+
+    problem: Problem
+    claim: Claim
+    values: Values
+    derived: Claim | None
+    hides: bool
+    """Something hides in the derived witness that is used."""
+    trust: Trust
+    rtol: float
+    atol: float
+    declared: bool
+    budget: Budget
+    counter: Counter
+    wrong: frozenset[tuple[int, int]] = frozenset()
+    """(output, input) pairs that were wrong at another sample: what differs there again is not measured."""
+    loops: bool = False
+    iterates: bool = False
+    """Backward repeats a step until it converges."""
+    sixteen: bool = False
+    """Forward computes in 16 bits inside."""
+    key: int = 0
+
+    @property
+    def witness(self) -> Claim | None:
+        """The derived witness, unless values have refuted it."""
+        return None if self.trust.refuted else self.derived
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """An answer for each (output, input), and which witnesses spoke."""
+
+    answers: dict[tuple[int, int], Answer]
+    witnesses: frozenset[str]

@@ -1,0 +1,281 @@
+"""The table of conflicts: between claim, derived and the slopes of forward, entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.witnesses.answers import Asked, Judgement, Reason
+from gradverify.verifier.witnesses.digits import ask_for_rounding, look_for_lost_digits
+from gradverify.verifier.witnesses.kinks import look_beside_kinks, see_a_tie_by_values, see_ties
+from gradverify.verifier.witnesses.open_entries import (
+    BOTH,
+    OPEN,
+    RIGHT,
+    TORN,
+    UNSEEN,
+    UNTRIED,
+    WRONG,
+    Open,
+    calls,
+)
+from gradverify.verifier.witnesses.proof import Proof
+from gradverify.verifier.witnesses.summing import answers
+
+MOST_COLUMNS = 3
+"""Columns measured of one input: the worst, and others spread over it."""
+
+BLUR = 0.1
+"""A slope is seen if its error is within this share of the larger of slope and claim."""
+
+OF_NOTHING = 1e-8
+"""An absolute error of a slope that is zero in every row."""
+
+SLIGHT = 1e-3
+"""Share of the largest entry below which the end of a loop explains a difference."""
+
+OTHER_SHARE = 0.41421356237309515
+"""The share of the usual steps at which a slope that refutes both witnesses is measured again."""
+
+
+def decided(asked: Asked, proof: Proof) -> Judgement | Raised:
+    """Measure what is open, and decide. What backward raises is handed back."""
+    c = Open(asked, proof)
+    rows = c.rows()
+    if isinstance(rows, Raised):
+        return rows
+    see_ties(c)
+    _measure(c)
+    look_beside_kinks(c)
+    ask_for_rounding(c)
+    if c.asked.loops:
+        _doubt_the_end_of_loops(c)
+    look_for_lost_digits(c)
+    c.asked.budget.left -= calls(c.asked) - c.before
+    return Judgement(answers(c), frozenset(c.spoke))
+
+
+def _measure(c: Open) -> None:
+    for column in _columns(c):
+        if column in c.slopes:
+            continue
+        if c.left < len(c.values.steps.levels) * 6:
+            c.reasons.setdefault((-1, -1), Reason.BUDGET)
+            break
+        _decide(c, column)
+        if c.theirs is None and bool((c.state[:, column] == WRONG).any()):
+            see_a_tie_by_values(c, column)
+    _prove_the_rest(c)
+    _carry_over(c)
+
+
+def _columns(c: Open) -> Iterator[int]:
+    """Columns worth measuring: those that differ; where none does, where the residual lies; or all."""
+    if c.theirs is not None and bool(c.apart.any()):
+        yield from _differing_columns(c)
+        return
+    for own, residual in _open_inputs(c):
+        yield from _located(c, own, residual)
+    if c.theirs is None:
+        every = [k for k in range(len(c.values.x)) if c.values.scale[k] > 0]
+        yield from every[:: max(1, len(every) // 16)]
+
+
+def _differing_columns(c: Open) -> Iterator[int]:
+    assert c.theirs is not None  # noqa: S101 - for the type checker
+    off = (c.mine - c.theirs).abs() / (c.theirs.abs() + c.mine.abs())
+    measured = c.apart & ~c.settled
+    off = torch.where(measured, off.nan_to_num(2.0, 2.0, 2.0), 0.0)
+    each = []
+    for own in c.inputs.slices:
+        here = [own.start + k for k in measured[:, own].any(dim=0).nonzero()[:, 0].tolist()]
+        here.sort(key=lambda k: -float(off[:, k].max()))
+        each.append(
+            [here[0], *here[1 :: max(1, len(here) // (MOST_COLUMNS - 1))]][:MOST_COLUMNS] if here else []
+        )
+    for rank in range(MOST_COLUMNS):
+        yield from (columns[rank] for columns in each if len(columns) > rank)
+
+
+def _open_inputs(c: Open) -> list[tuple[slice, Tensor]]:
+    """Inputs along which alone the test does not close, with the residuals; of others every entry is right."""
+    found = []
+    for own in c.inputs.slices:
+        residual = _residual(c, own)
+        if residual is None or bool((residual.abs() > _limit(c)).any()):
+            found.append((own, residual if residual is not None else torch.zeros(0)))
+        elif c.theirs is None or c.asked.hides:
+            c.state[:, own] = RIGHT
+    return found
+
+
+def _limit(c: Open) -> float:
+    return c.values.steps.proofs[0][1] * max(1, c.outputs.size) ** 0.5
+
+
+def _residual(c: Open, columns: slice) -> Tensor | None:
+    """u·Jv - (Aᵀu)·v along some columns, for each grad_output of the proof; None where it is not finite."""
+    difference = c.proof.difference
+    if difference is None or not bool(c.proof.gradients[:, columns].isfinite().all()):
+        return None
+    v = c.values.direction(c.asked.key, columns)
+    slope, taken = c.values.first_difference(v, c.values.steps.proofs[0][0])
+    if not bool(slope.isfinite().all()):
+        return None
+    u = torch.stack([u for u, _ in difference.cotangents])
+    return u @ slope - c.proof.gradients[:, columns] @ taken[columns]
+
+
+def _located(c: Open, own: slice, residual: Tensor) -> Iterator[int]:
+    """One column of an input in which the residual lies, by halving."""
+    start, stop = own.start, own.stop
+    while stop - start > 1 and c.left >= 4 and residual.numel():
+        middle = (start + stop) // 2
+        first = _residual(c, slice(start, middle))
+        if first is None:
+            stop = middle
+            continue
+        second = residual - first
+        low = float(first.abs().max()) >= float(second.abs().max())
+        (start, stop), residual = ((start, middle), first) if low else ((middle, stop), second)
+    if c.values.scale[start] > 0:
+        yield start
+
+
+def _decide(c: Open, column: int) -> None:
+    """Measure one column, and decide its entries by the table of conflicts."""
+    found = c.slope(column)
+    c.slopes[column] = found
+    value, error, low, high = c.weighed(found)
+    c.value[:, column], c.error[:, column] = value, error
+    kink = high > low
+    for k in range(len(c.u)):
+        if c.settled[k, column]:
+            continue
+        if kink[k] and bool(c.mine[k, column].isfinite()):
+            c.state[k, column] = TORN if c.is_open(k, column) else RIGHT
+        else:
+            c.state[k, column] = _verdict(c, k, column)
+
+
+def _verdict(c: Open, k: int, column: int) -> int:  # noqa: PLR0911 - the table of conflicts, row by row
+    asked, a, s, e = c.asked, c.mine[k, column], c.value[k, column], c.error[k, column]
+    bar = c.bar(k, column)
+    seen = bool(e <= max(BLUR * max(abs(float(s)), abs(float(a)) if bool(a.isfinite()) else 0.0), bar))
+    if not bool(a.isfinite()):
+        if not _has_slopes(c, column):  # of a row without one NaN says so, and 0 * inf is NaN in the others
+            return UNSEEN
+        return WRONG if c.theirs is None or not bool(c.theirs[k, column].isfinite()) else BOTH
+    refuted = bool((a - s).abs() > max(float(e), bar))
+    if c.theirs is None or not bool(c.theirs[k, column].isfinite()):
+        if refuted and seen:
+            return OPEN if asked.sixteen else _if_it_stays(c, k, column)
+        return RIGHT if seen and not refuted else (OPEN if refuted else UNSEEN)
+    d = c.theirs[k, column]
+    if not bool(c.apart[k, column]):
+        if refuted and seen:
+            return _if_it_stays(c, k, column)
+        return RIGHT if seen or not asked.hides else UNSEEN
+    other = bool((d - s).abs() > max(float(e), bar))
+    if refuted and not other:
+        return BOTH
+    if other and not refuted:
+        asked.trust.refuted |= seen
+        return RIGHT if seen else OPEN
+    if refuted and other:
+        return _if_it_stays(c, k, column) if seen and not asked.sixteen else OPEN
+    decided = asked.declared and asked.trust.confirmed and not asked.hides
+    return WRONG if decided else OPEN
+
+
+def _has_slopes(c: Open, column: int) -> bool:
+    """Whether every row has a finite slope along a coordinate, and where nobody declared it, one alone."""
+    found = c.slopes[column]
+    known = found.error <= SLIGHT * (found.value.abs() + found.value.abs().mean()) + OF_NOTHING
+    return bool((known & ~found.kink).all() if not c.asked.declared else (known | found.kink).all())
+
+
+def _if_it_stays(c: Open, k: int, column: int) -> int:
+    """Wrong if another set of steps refutes the claim as well; open where it cannot be asked."""
+    if column not in c.again:
+        if c.left < len(c.values.steps.levels) * 6:
+            return OPEN
+        c.again[column] = c.slope(column, OTHER_SHARE)
+    value, error, low, high = c.weighed(c.again[column])
+    if bool(high[k] > low[k]) or not bool(error[k].isfinite()):
+        return OPEN
+    off = abs(float(c.mine[k, column]) - float(value[k]))
+    return WRONG if off > max(float(error[k]), c.bar(k, column)) else RIGHT
+
+
+def _prove_the_rest(c: Open) -> None:
+    """Where a claim has no derived to lean on: what was not measured is right if the test closes on it."""
+    if c.theirs is not None and not c.asked.hides and not c.asked.trust.refuted:
+        return
+    for own in c.inputs.slices:
+        rest = (c.state[:, own] == UNTRIED).any(dim=0)
+        if not bool(rest.any()) or c.left < 4 or c.proof.difference is None:
+            continue
+        columns = own.start + rest.nonzero()[:, 0]
+        if not bool(c.proof.gradients[:, columns].isfinite().all()):
+            continue
+        for step, limit in c.values.steps.proofs:
+            slope, taken = c.values.first_difference(c.values.direction(c.asked.key, columns), step)
+            u = torch.stack([u for u, _ in c.proof.difference.cotangents])
+            residual = u @ slope - c.proof.gradients[:, columns] @ taken[columns]
+            if bool((residual.abs() <= limit * max(1, c.outputs.size) ** 0.5).all()):
+                untried = c.state[:, columns] == UNTRIED
+                c.state[:, columns] = torch.where(untried, RIGHT, c.state[:, columns])
+                break
+            if c.left < 4:
+                break
+
+
+def _carry_over(c: Open) -> None:
+    """Entries that were not measured are as those of their pair that were, where derived decides."""
+    untried = c.state == UNTRIED
+    if not bool(untried.any()):
+        return
+    for o, rows, own in c.blocks():
+        block = c.state[rows][:, own]
+        left = block == UNTRIED
+        if not bool(left.any()):
+            continue
+        if c.theirs is None or (c.asked.hides and not bool((left & c.apart[rows][:, own]).any())):
+            new = UNSEEN
+            c.reasons.setdefault((o, own.start), Reason.BUDGET)
+        elif bool(((block == BOTH) | (block == WRONG)).any()):
+            new = WRONG
+        elif bool((block == TORN).any()):
+            new = TORN
+        elif bool((c.state[:, own] == OPEN).any()) or not c.slopes:
+            decided = c.asked.declared and c.asked.trust.confirmed and not c.asked.hides
+            new = WRONG if decided else OPEN
+        else:  # derived was refuted where it was measured, or differs by what cannot be seen
+            new = OPEN
+        block[left] = new
+        neither = left & ~c.mine[rows][:, own].isfinite()
+        if c.theirs is not None and c.asked.declared:
+            neither &= ~c.theirs[rows][:, own].isfinite()
+        block[neither] = UNSEEN
+        c.put(rows, own, block)
+
+
+def _doubt_the_end_of_loops(c: Open) -> None:
+    """What the end of an iteration may explain is not decided."""
+    off = (c.mine - c.value).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
+    size = c.value.abs().nan_to_num(0.0)
+    for _, rows, own in c.blocks():
+        block = c.state[rows][:, own]
+        wrong = (block == WRONG) | (block == BOTH)
+        if not bool(wrong.any()):
+            continue
+        small = off[rows][:, own] < SLIGHT * size.max()
+        slight = wrong & (small if c.asked.declared else torch.ones_like(small))
+        if bool((slight == wrong).all()):
+            block[slight] = OPEN
+            c.put(rows, own, block)
+            c.reasons[c.owner[int(rows.nonzero()[0])], own.start] = Reason.LOOP

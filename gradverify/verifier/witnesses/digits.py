@@ -1,0 +1,81 @@
+"""Digits: differences that rounding explains, and those within the tolerance that it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, UNSEEN, WRONG, Open
+from gradverify.verifier.witnesses.rounding import explained, spread
+
+FINEST = 1e-6
+"""Tolerances up to which digits below them are looked at."""
+
+DIGITS_LOST = 1e-11
+"""A relative deviation from derived that is worth asking for rounding."""
+
+ROUNDINGS = 10.0
+"""Spreads of both by which two right gradients may differ."""
+
+MOST_ROUNDED = 3
+"""Rows of which rounding is asked."""
+
+
+def ask_for_rounding(c: Open) -> None:
+    """Take back what the rounding of backward, or of derived, explains."""
+    suspect = (c.state == WRONG) | (c.state == BOTH) | (c.state == OPEN)
+    suspect &= c.mine.isfinite()
+    c.rounded = torch.zeros_like(suspect)
+    expected = torch.where(c.value.isfinite(), c.value, 0.0)
+    off = ((c.mine - expected).abs() * suspect).nan_to_num(0.0)
+    if c.asked.declared:  # what is beyond any rounding needs no asking
+        beyond = off > explained(torch.full_like(off, torch.inf), c.mine, c.unseen()) + c.error
+        suspect &= ~beyond
+    rows = suspect.any(dim=1).nonzero()[:, 0].tolist()
+    if not rows:
+        return
+    rows.sort(key=lambda k: -float(off[k].max() / (c.mine[k].abs().max() + 1e-300)))
+    chosen = rows[:MOST_ROUNDED]
+    moved = spread(partial(_rows_at, c, c.asked.problem, chosen), c.values.x, c.values.steps.epsilon)
+    if moved is None:
+        return
+    width = len(c.values.x)
+    limit = c.unseen() if c.asked.declared else None
+    allowed = explained(moved.view(len(chosen), width), c.mine[chosen], limit)
+    held = suspect[chosen] & (off[chosen] <= allowed + c.error[chosen])
+    if bool((suspect[chosen] & ~held).any()):
+        for place, k in enumerate(chosen):
+            c.rounded[k] = held[place]
+    else:  # what explains the worst rows explains the others
+        c.rounded = suspect
+    c.state[c.rounded] = UNSEEN
+    c.rounded &= off > c.unseen()
+
+
+def look_for_lost_digits(c: Open) -> None:
+    """Note what agrees with derived within the tolerance, and by more than the rounding of both does not."""
+    c.lost = torch.zeros_like(c.apart)
+    if c.theirs is None or c.asked.hides or c.asked.rtol > FINEST or not c.asked.declared:
+        return
+    off = (c.mine - c.theirs).abs()
+    middle = c.theirs.abs().median(dim=1, keepdim=True).values
+    lost = (off > DIGITS_LOST * (c.theirs.abs() + middle)) & ~c.apart & c.theirs.isfinite()
+    rows = lost.any(dim=1).nonzero()[:, 0].tolist()[:MOST_ROUNDED]
+    witness = c.asked.witness
+    if not rows or witness is None or bool(((c.state == WRONG) | (c.state == BOTH)).any()):
+        return
+    allowed = torch.zeros(len(rows), len(c.values.x), dtype=torch.float64)
+    for problem in (c.asked.problem, witness.problem):
+        call = partial(_rows_at, c, problem, rows)
+        moved = spread(call, c.values.x, c.values.steps.epsilon)
+        allowed += torch.inf if moved is None else ROUNDINGS * moved.view(len(rows), -1)
+    kept = lost[rows] & (off[rows] > allowed)
+    c.lost[rows] = kept
+
+
+def _rows_at(c: Open, problem: Problem, rows: Sequence[int], x: Tensor) -> Tensor | None:
+    return c.rows_at(problem, x, rows)

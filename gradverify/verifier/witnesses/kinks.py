@@ -1,0 +1,208 @@
+"""Kinks and ties: where forward has no one gradient, the hull of the gradients beside the point decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.witnesses.answers import Reason
+from gradverify.verifier.witnesses.claim import units
+from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, RIGHT, TORN, UNSEEN, WRONG, Open
+from gradverify.verifier.witnesses.proof import differing
+from gradverify.verifier.witnesses.values import probe
+
+BESIDE = 2.0**-20
+"""Points beside a kink, in units of each entry's scale."""
+
+NEARER = 256.0
+"""Nearer points at which a kink's gradients are as far apart, and a curve's are not."""
+
+SHRINKS = 8.0
+"""By how much a curve's come together at least."""
+
+MOST_ALONE = 8
+"""Entries that move alone beside a kink."""
+
+MORE_WAYS = 8
+"""Ways that are tried before a claim is found to be none of the gradients beside a kink."""
+
+FEWEST_WAYS = 3
+"""Ways to both sides of a kink without which nothing is said."""
+
+ROOM = 1e-5
+"""By how much gradients change between such points where nothing has a kink, as a share of the largest."""
+
+OF_A_SLOPE = 1e-3
+"""Relative difference of two slopes beside each other that no curvature makes at so small a distance."""
+
+MOST_COLUMNS = 3
+"""Columns whose rows are asked for alone."""
+
+
+def see_ties(c: Open) -> None:
+    """Mark where derived is another beside the point: a tie may have the same slope from every side."""
+    witness, apart = c.asked.witness, c.apart & c.mine.isfinite()
+    if witness is None or c.theirs is None or not bool(apart.any()):
+        return
+    ways = [probe(len(c.values.x), c.asked.key + 31 + k) for k in range(2)]
+    found = _beside(c, ways, BESIDE)
+    if found is None:
+        return
+    if not bool(_moved(c, found)[apart].any()):
+        return
+    near = _beside(c, ways, BESIDE / NEARER)
+    if near is None:
+        return
+    stays = (near - c.theirs).abs().amax(dim=0) > (found - c.theirs).abs().amax(dim=0) / SHRINKS
+    torn, several = _moved(c, found) & stays & apart, False
+    c.ways, c.nearby = ways, [*found]
+    for k in torn.any(dim=1).nonzero()[:, 0].tolist():
+        c.state[k, apart[k]] = TORN if k < c.count else RIGHT
+        c.settled[k] |= apart[k]
+        several |= k >= c.count
+    if several and not c.count:
+        _ask_for_rows(c, apart)
+
+
+def see_a_tie_by_values(c: Open, column: int) -> None:
+    """Mark a column whose slope is another beside the point: there it is no derivative at the point."""
+    if c.left < 7 or len(c.values.steps.levels) <= 3:
+        return
+    v = c.values.unit(column)
+    size = float(v[column])
+    d, e, _ = c.values.beside(BESIDE, c.asked.key + 53).at_level(v, c.values.steps.levels[2])
+    found = c.slopes[column]
+    room = (e + found.error * abs(size)) + OF_A_SLOPE * (d.abs() + (found.value * size).abs())
+    other = c.u.abs() @ ((d - found.value * size).abs() > room).double() > 0
+    c.state[(c.state[:, column] == WRONG) & other, column] = TORN
+
+
+def _moved(c: Open, nearby: Tensor) -> Tensor:
+    """Entries that are not what they are at the point (bool, K × N)."""
+    assert c.theirs is not None  # noqa: S101 - for the type checker
+    largest = nearby.abs().amax(dim=(0, 2))[:, None]
+    return (nearby - c.theirs).abs().amax(dim=0) > ROOM * largest
+
+
+def _beside(c: Open, ways: Sequence[Tensor], share: float) -> Tensor | None:
+    """Derived's gradients on both sides of the point along some ways (2 · ways × K × N)."""
+    witness, found = c.asked.witness, []
+    for way in ways:
+        for sign in (1.0, -1.0):
+            if c.left < 1 or witness is None:
+                return None
+            x = c.values.x + sign * share * c.values.scale * way
+            made = c.rows_at(witness.problem, x, range(len(c.u)))
+            if made is None:
+                return None
+            found.append(made.view(len(c.u), -1))
+    return torch.stack(found)
+
+
+def _ask_for_rows(c: Open, apart: Tensor) -> None:
+    """Rows of their own where many tie at once: no few points show all that their sum may be."""
+    witness = c.asked.witness
+    assert witness is not None and c.theirs is not None  # noqa: S101 - for the type checker
+    columns, rows = apart.any(dim=0).nonzero()[:, 0].tolist(), dict[int, None]()
+    for column in columns[:: max(1, len(columns) // MOST_COLUMNS)][:MOST_COLUMNS]:
+        along = torch.zeros_like(c.values.x)
+        along[column] = 1.0
+        slopes = witness.jvp(along)
+        if slopes is not None:
+            rows |= dict.fromkeys(slopes.abs().nan_to_num(0.0).argsort(descending=True)[:2].tolist())
+    chosen = units(c.outputs.size, list(rows))
+    mine, theirs = c.asked.claim.rows(chosen), witness.rows(chosen)
+    if isinstance(mine, Raised) or isinstance(theirs, Raised) or not rows:
+        c.state[apart] = OPEN
+        return
+    c.single = {len(c.u) + k: row for k, row in enumerate(rows)}
+    c.u = torch.cat([c.u, chosen])
+    c.owner += [c.outputs.block_of(row) for row in rows]
+    off = differing(c.asked, mine, theirs, chosen)
+    c.mine, c.theirs = torch.cat([c.mine, mine]), torch.cat([c.theirs, theirs])
+    c.apart = torch.cat([c.apart, off])
+    c.state = torch.cat([c.state, torch.where(off, TORN, RIGHT)])
+    c.settled = torch.cat([c.settled, torch.ones_like(off)])
+    c.value, c.error = (
+        torch.cat([c.value, theirs]),
+        torch.cat([c.error, torch.zeros_like(theirs)]),
+    )
+
+
+def look_beside_kinks(c: Open) -> None:
+    """At a kink the claim must lie in the hull of the gradients nearby.
+
+    Along a direction the ends of the hull are found on both sides of the point in that very direction.
+    """
+    torn = c.state == TORN
+    if not bool(torn.any()):
+        return
+    if c.asked.witness is None or c.theirs is None:
+        _one_sided(c, torn)
+        return
+    if len(c.nearby) and c.nearby[0].shape != c.mine.shape:
+        c.ways, c.nearby = [], []  # rows were added
+    ways = c.ways or [probe(len(c.values.x), c.asked.key + 31 + k) for k in range(2)]
+    columns = torn.any(dim=0).nonzero()[:, 0].tolist()
+    together = torch.zeros_like(c.values.x)
+    together[columns] = 1.0
+    if c.nearby:
+        together[_moved(c, torch.stack(c.nearby)).any(dim=0)] = 1.0
+    step = max(1, len(columns) // MOST_ALONE)
+    alone = [units(len(c.values.x), [k])[0] for k in columns[::step][:MOST_ALONE]]
+    more = [
+        together,
+        *alone,
+        *(probe(len(c.values.x), c.asked.key + 41 + k) * together for k in range(2)),
+    ]
+    tried = [*ways] if c.nearby else []
+    for way in more if c.nearby else [*ways, *more]:
+        found = _beside(c, [way], BESIDE)
+        if found is None:
+            break
+        tried.append(way)
+        c.nearby += [*found]
+    if len(tried) < FEWEST_WAYS:
+        c.state[torn] = OPEN
+        return
+    outside = _outside(c, tried)
+    if bool((outside & torn.any(dim=1)).any()):  # a few points may have missed a piece
+        for k in range(MORE_WAYS):
+            found = _beside(c, [probe(len(c.values.x), c.asked.key + 61 + k)], BESIDE)
+            if found is None:
+                break
+            c.nearby += [*found]
+        outside = _outside(c, tried)
+    nearby = torch.stack(c.nearby)
+    finite = nearby.isfinite().all(dim=2).all(dim=0)
+    for k in torn.any(dim=1).nonzero()[:, 0].tolist():
+        c.state[k, torn[k]] = (BOTH if outside[k] else RIGHT) if finite[k] else UNSEEN
+        c.value[k, torn[k]] = nearby[:, k, torn[k]].mean(dim=0)
+
+
+def _outside(c: Open, ways: Sequence[Tensor]) -> Tensor:
+    """Rows whose claim is no mean of the gradients nearby along some of the ways (bool, K)."""
+    nearby, directions = torch.stack(c.nearby), torch.stack([*ways]) * c.values.scale
+    seen, said = nearby @ directions.T, c.mine.nan_to_num(0.0, 0.0, 0.0) @ directions.T
+    size = (nearby.abs().amax(dim=0) @ directions.abs().T).clamp_min(1e-300)
+    room = (ROOM + c.asked.rtol) * size
+    return ((said < seen.amin(dim=0) - room) | (said > seen.amax(dim=0) + room)).any(dim=1)
+
+
+def _one_sided(c: Open, torn: Tensor) -> None:
+    """Without derived: inside the one-sided slopes is right, and outside nothing says what is a gradient.
+
+    A middle order statistic of equal values has slope 0 along every coordinate, and gradient 1 for one.
+    """
+    for k, column in torn.nonzero().tolist():
+        found = c.slopes.get(column)
+        inside = False
+        if found is not None:
+            _, error, low, high = (t[k] for t in c.weighed(found))
+            room, a = float(error) + c.bar(k, column), float(c.mine[k, column])
+            inside = float(low) - room <= a <= float(high) + room
+        c.state[k, column] = RIGHT if inside else OPEN if c.asked.declared else UNSEEN
+        c.reasons.setdefault((c.owner[k], c.start_of(column)), Reason.KINK)

@@ -1,0 +1,137 @@
+"""Claim and witnesses for a few grad_outputs: the dot-product test, and whether claim and derived agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.witnesses.answers import Asked, Entry, Wrong
+from gradverify.verifier.witnesses.rounding import FACTOR
+from gradverify.verifier.witnesses.values import Difference, differences, probe
+
+OF_MEDIAN_ZERO = 1e-3
+"""Share of the largest entry that scales the tolerance where most entries of a row are zero."""
+
+
+def pairs_of(problem: Problem) -> list[tuple[int, int]]:
+    outputs, inputs = len(problem.outputs.blocks), len(problem.primals)
+    return [(o, i) for o in range(outputs) for i in range(inputs)]
+
+
+def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
+    """Pairs in which claim and derived differ, for one dense grad_output of each output; None without derived."""
+    outputs, witness = asked.problem.outputs, asked.witness
+    if witness is None:
+        return None
+    u = probe(outputs.size, asked.key + 5)
+    cotangents = torch.stack([alone(u, rows) for rows in outputs.slices])
+    cotangents = cotangents if len(cotangents) < 2 else torch.cat([cotangents, u[None]])
+    mine, theirs = asked.claim.rows(cotangents), witness.rows(cotangents)
+    if isinstance(mine, Raised):
+        return mine
+    if isinstance(theirs, Raised):
+        return None
+    off = differing(asked, mine, theirs, cotangents)
+    found: dict[tuple[int, int], Wrong] = {}
+    full = [o for o, b in enumerate(outputs.blocks) if b.stop > b.start]
+    for k, row in enumerate(off):
+        for i, own in enumerate(asked.values.inputs.blocks):
+            here = row[own.start : own.stop].nonzero()[:, 0].tolist()
+            if here and k < len(full):
+                j = own.start + here[0]
+                entry = Entry(None, j, float(mine[k, j]), float(theirs[k, j]), torch.inf)
+                found[full[k], i] = Wrong(
+                    (entry,), len(here), own.stop - own.start, 0.0, both=False, again=True
+                )
+            elif here and not any(pair[1] == i for pair in found):
+                found[-1, i] = Wrong((), 0, 0, 0.0, both=False)  # of all outputs together: nobody's yet
+    return found
+
+
+def alone(u: Tensor, rows: slice) -> Tensor:
+    alone = torch.zeros_like(u)
+    alone[rows] = u[rows]
+    return alone
+
+
+def _bars(asked: Asked, rows: Tensor, cotangents: Tensor) -> Tensor:
+    """What two gradients for the same grad_outputs may differ by (K × N): the tolerance, scaled by the row."""
+    size = rows.abs().nan_to_num(0.0, 0.0, 0.0)
+    floor = torch.zeros_like(size)
+    for own in asked.values.inputs.slices:
+        part = size[:, own]
+        middle, most = part.median(dim=1, keepdim=True).values, part.amax(dim=1, keepdim=True)
+        floor[:, own] = torch.where(middle > 0, middle, OF_MEDIAN_ZERO * most)
+    moves = (size * asked.values.scale).amax(dim=1, keepdim=True)  # numbers of that size may have cancelled
+    rounding = FACTOR * asked.values.steps.epsilon * moves / asked.values.scale.clamp_min(1e-300)
+    return asked.rtol * (size + floor) + rounding + asked.atol * cotangents.abs().sum(dim=1, keepdim=True)
+
+
+def differing(asked: Asked, mine: Tensor, theirs: Tensor, cotangents: Tensor) -> Tensor:
+    """Entries in which they differ beyond tolerance; NaN of the witness is no claim (bool, K × N)."""
+    apart = ~((mine - theirs).abs() <= _bars(asked, theirs, cotangents)) & (mine != theirs)
+    return apart & ~(theirs.isnan() & mine.isfinite())
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the dot-product test said."""
+
+    closed: bool
+    confirms: bool
+    """It closes for derived, too."""
+    visible: float
+    differs: bool
+    """Claim and derived differ in some entry although both close: a row far below the mean."""
+    difference: Difference | None
+    """The last attempt, where it did not close."""
+    gradients: Tensor
+    """Aᵀu for its grad_outputs (K × N)."""
+
+
+def proved(asked: Asked) -> Proof | Raised:
+    """Prove the claim along one random direction; the same values confirm derived."""
+    gradients = theirs = None
+    closed = confirms = False
+    held = asked.values.held
+    last: Difference | None = None
+    limit = 0.0
+    for attempt in differences(asked.values, asked.key, asked.values.direction(asked.key)):
+        made = attempt()
+        if made is None:
+            continue
+        last = made
+        if gradients is None:
+            sizes = torch.tensor([size for _, size in made.cotangents], dtype=torch.float64)[:, None]
+            cotangents = torch.stack([u for u, _ in made.cotangents]) * sizes
+            found = asked.claim.rows(cotangents)
+            if isinstance(found, Raised):
+                return found
+            gradients = found / sizes
+            given = asked.witness.rows(cotangents) if asked.witness is not None else None
+            theirs = None if given is None or isinstance(given, Raised) else given / sizes
+        confirms = confirms or (theirs is not None and _closes(made, theirs))
+        if _closes(made, gradients) and not (held is not None and bool(gradients[:, held].any())):
+            closed, limit = True, made.limit
+            break
+    if gradients is None:  # no attempt gave a finite number
+        return Proof(False, False, 0.0, False, None, torch.zeros(0, len(asked.values.x)))
+    if confirms:
+        asked.trust.confirmed = True
+    elif closed and theirs is not None:
+        asked.trust.refuted = True
+    differs = False
+    if closed and confirms and theirs is not None and last is not None:
+        u = torch.stack([u for u, _ in last.cotangents])
+        differs = bool(differing(asked, gradients, theirs, u).any())
+    return Proof(closed, confirms, limit, differs, last, gradients)
+
+
+def _closes(made: Difference, gradients: Tensor) -> bool:
+    if made.is_flat:
+        return bool((gradients[:, made.taken != 0] == 0).all())
+    return all(made.residual(k, g) <= made.limit for k, g in enumerate(gradients))
