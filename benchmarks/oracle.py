@@ -11,8 +11,8 @@ seed, with its status, its findings (severity, code, output, input, cause, facto
 and its calls. A set whose file is there is not run again without --again, so that a run can be continued.
 --reports keeps the whole JSON report of each set and seed as well, with seconds: `cover.py` reads them.
 
---engine is handed to the command. --select, such as GV1,GV2,GV3, is not: a verdict is made of the findings with
-these codes, and of what says that nothing could be told, so that one run serves every selection.
+--engine is handed to the command. --select, such as GV1,GV2,GV3, is not: a verdict is made of the findings
+with these codes, and of what says that nothing could be told: one run serves every selection.
 
 --difference runs nothing: it shows which lines of FOLDER differ from those of OTHER, a folder or a revision
 of git (the last commit by default), and the totals of calls. --table counts statuses, and of wrong backwards

@@ -10,15 +10,12 @@ from gradverify.model import Case, CasePoint, Finding, Outcome, Point, Severity,
 from gradverify.model.case import is_declared
 from gradverify.rules import Family, rule
 from gradverify.verifier.building import Live, build_subject
-from gradverify.verifier.checks.contract import contract, old_style, stops_judgement
 from gradverify.verifier.checks.first_order import refused_empty
-from gradverify.verifier.checks.precision.alone import NATIVE, ORDER
-from gradverify.verifier.checks.result import CheckResult, FirstOrder
+from gradverify.verifier.checks.precision.alone import ORDER
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import (
     Float64,
     Native,
-    NoSample,
     Sample,
     Subject,
     Surrogate,
@@ -26,20 +23,21 @@ from gradverify.verifier.checks.subject import (
 )
 from gradverify.verifier.checks.wording import invented, output_name
 from gradverify.verifier.guard import NotJudgedError
+from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.numerics.problem import Graph
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verification import Verification, disagreements, not_judged, out_of_step, verifying
-from gradverify.verifier.verify.orders import First, ask_first, ask_second
-from gradverify.verifier.verify.reference import ask_reference, ask_surrogate
+from gradverify.verifier.verify.orders import First, ask_first
+from gradverify.verifier.verify.reference import ask_surrogate
 from gradverify.verifier.verify.samples import Kind, Planned, planned
 from gradverify.verifier.verify.state import CaseState
-from gradverify.verifier.verify.structured import wrong_with_structure
+from gradverify.verifier.verify.table import At, as_kind, asked_at
 from gradverify.verifier.verify.witnessing import Witnesses, other_values
 
-UNSTEADY = (
-    "forward gives other values at the same inputs",
+UNSTEADY = "no gradient could be verified: forward gives other values at the same inputs"
+REPLAYED = (
     "Draw random numbers from torch's, NumPy's or Python's global generator, which are replayed for each "
-    "call, or take them as an input. What it reads beside its inputs must not change from call to call.",
+    "call, or take them as an input. What it reads beside its inputs must not change from call to call."
 )
 
 
@@ -59,6 +57,11 @@ class Loop:
     def request(self) -> Verify:
         """What was asked for."""
         return self.asked.request
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether something is wrong, or open: what nobody declared would add nothing."""
+        return self.failed or self.open
 
 
 def verify(request: Verify, live: Live) -> Iterator[Event]:
@@ -81,52 +84,60 @@ def _last(asked: Verification) -> CasePoint | None:
 
 def _case(loop: Loop, one: Planned) -> Iterator[Event]:
     """Every draw of a planned case."""
-    if one.kind is not Kind.LISTED and (loop.failed or loop.open):
-        return
-    if one.case.options in loop.unsteady:
+    if (one.kind is not Kind.LISTED and loop.is_undecided) or one.case.options in loop.unsteady:
         return
     yield CaseStarted(one.case.id, *one.draws[0])
     built = _built(loop, one.case)
     if isinstance(built, Finding):
-        if one.kind is Kind.LISTED:
-            yield from _found(loop, [built], None)
+        yield from _found(loop, [built] if one.kind is Kind.LISTED else [])
         return
     subject, case = built
     state = CaseState(compiled=subject.operator is not None and subject.reader is None)
     if one.beyond is not None:
         yield BeyondStarted(one.beyond)
     for point, draw in one.draws:
-        if not is_declared(point, draw) and (loop.failed or loop.open):
+        if not is_declared(point, draw) and loop.is_undecided:
             continue
-        if point is not Point.TYPICAL or draw:
-            yield CaseStarted(one.case.id, point, draw)
-        keep: list[Graph] = []
-        if subject.reader is not None:
-            subject.reader.reset()
-        sample = prepare(subject, case, point, draw, keep)
-        if isinstance(sample, NoSample):
-            if sample.no_gradient:
-                yield state.verified(case, no_gradient=True)
-                return
-            if one.kind is Kind.LISTED and is_declared(point, draw):
-                failed = any(f.severity is Severity.ERROR for f in sample.findings)
-                state.worsen(Family.GRADCHECK, Outcome.FAILED if failed else Outcome.INCONCLUSIVE)
-                yield from _found(loop, sample.findings, state)
-                break
-            continue
-        yield from _found(loop, _at(loop, one, sample, keep[0], state), state)
+        yield from _draw(loop, one, (subject, case), (point, draw), state)
+        if state.is_over or one.case.options in loop.unsteady:
+            break
+    yield from _ended(loop, one, case, state)
+
+
+def _draw(
+    loop: Loop, one: Planned, built: tuple[Subject, Case], where: tuple[Point, int], state: CaseState
+) -> Iterator[Event]:
+    """One draw: what is found at its sample, or why there is none."""
+    if where != one.draws[0]:
+        yield CaseStarted(one.case.id, *where)
+    keep: list[Graph] = []
+    if built[0].reader is not None:
+        built[0].reader.reset()
+    sample = prepare(*built, *where, keep)
+    if isinstance(sample, Sample):
+        yield from _found(loop, _at(loop, one, sample, keep[0], state))
         state.points += 1
         state.count(sample)
-        if one.case.options in loop.unsteady:
-            break
-    if one.kind is Kind.LISTED:
-        yield from _found(loop, state.never_judged(), state)
-        yield state.verified(case)
-    elif one.beyond is not None:
+        return
+    state.no_gradient = sample.no_gradient
+    if sample.no_gradient or (one.kind is Kind.LISTED and is_declared(*where)):
+        state.is_over = True
+        failed = any(f.severity is Severity.ERROR for f in sample.findings)
+        if not sample.no_gradient:
+            state.worsen(Family.GRADCHECK, Outcome.FAILED if failed else Outcome.INCONCLUSIVE)
+        yield from _found(loop, sample.findings)
+
+
+def _ended(loop: Loop, one: Planned, case: Case, state: CaseState) -> Iterator[Event]:
+    """What all draws of a case add up to."""
+    if one.beyond is not None:
         yield BeyondJudged("" if state.points else "forward raises there")
-    else:
-        state.swept = Swept(sizes=(case.id,) if state.points and one.kind is Kind.OPEN else ())
-        yield state.verified(case)
+        return
+    if one.kind is Kind.LISTED:
+        yield from _found(loop, state.never_judged())
+    elif state.points and one.kind is Kind.OPEN:
+        state.swept = Swept(sizes=(case.id,))
+    yield state.verified(case)
 
 
 def _beyond(loop: Loop, one: Planned) -> Iterator[Event]:
@@ -175,91 +186,66 @@ def _precision(subject: Subject, case: Case) -> Float64 | Native:
 def _at(loop: Loop, one: Planned, sample: Sample, graph: Graph, state: CaseState) -> Iterator[Finding]:
     """What is found at one sample."""
     yield from disagreements(sample)
-    declared = is_declared(sample.point, sample.draw) and one.kind in {Kind.LISTED, Kind.OPEN}
-    if sample.disconnected:
-        state.worsen(Family.GRADCHECK, Outcome.FAILED)
-        yield _disconnected(sample)
+    stopped = _stopped(loop, sample, graph)
+    if stopped is not None:
+        failed = stopped.severity is Severity.ERROR
+        state.worsen(Family.GRADCHECK, Outcome.FAILED if failed else Outcome.INCONCLUSIVE)
+        yield stopped
         return
+    surrogate = sample.subject.surrogate
+    if surrogate is not None:
+        yield from ask_surrogate(sample, graph, state, loop.witnesses.of(sample))
+        if not surrogate.inputs:
+            return
+    first = _first(loop, one, sample, graph)
+    if surrogate is not None:
+        first = _without_surrogates(sample, first, surrogate)
+    typical = sample.point is Point.TYPICAL and one.kind is Kind.LISTED
+    if first.judgement is not None:
+        state.add(sample, first.judgement, typical=typical)
+    found = [_as_planned(loop, one, f) for f in first.findings]
+    failed = any(f.severity is Severity.ERROR for f in found)
+    state.worsen(
+        Family.GRADCHECK, Outcome.PASSED if first.outcome is Outcome.FAILED and not failed else first.outcome
+    )
+    yield from found
+    yield from asked_at(At(loop.asked, loop.witnesses, one, sample, graph, state, first))
+
+
+def _stopped(loop: Loop, sample: Sample, graph: Graph) -> Finding | None:
+    """Why nothing can be asked of a sample."""
+    if sample.disconnected:
+        return _disconnected(sample)
     known = loop.witnesses.of(sample)
     if known.formats is None and other_values(sample, graph, known):
         loop.unsteady.add(sample.case.options)
-        state.worsen(Family.GRADCHECK, Outcome.INCONCLUSIVE)
-        yield sample.finding("GV109", f"no gradient could be verified: {UNSTEADY[0]}", hint=UNSTEADY[1])
-        return
-    surrogate = sample.subject.surrogate
-    if surrogate is not None:
-        yield from ask_surrogate(sample, graph, state)
-        if not surrogate.inputs:
-            return
-    prove = one.kind is Kind.LISTED and (sample.point, sample.draw) == (Point.TYPICAL, 0)
-    empty = refused_empty(sample) if not (sample.inputs.size and sample.problem.outputs.size) else None
-    if empty is not None:
-        first = First(None, None, empty.result.findings, empty.result.outcome)  # type: ignore[arg-type]
-    else:
-        first = ask_first(
-            sample,
-            graph,
-            loop.witnesses,
-            declared=declared,
-            listed=declared and one.kind is Kind.LISTED,
-            prove=prove,
-        )
-    yield from _of_first(loop, one, sample, first, state, declared=declared)
-    if not declared or one.kind is not Kind.LISTED:
-        return
-    shim = FirstOrder(
-        CheckResult(first.findings, first.outcome), proven=first.verified, single_precision=known.is_short
-    )
-    held = contract(sample, shim)
-    state.worsen(Family.CONTRACT, held.outcome)
-    yield from held.findings
-    if loop.asked.is_old_style and loop.asked.is_first(sample.case) and not state.points:
-        yield old_style(sample)
-    if first.verified and sample.subject.reference is not None and not stops_judgement(held):
-        yield from ask_reference(sample, graph, state, first.visible)
-    once = one.is_first and (sample.point, sample.draw) == (Point.TYPICAL, 0)
-    special = one.is_first and sample.point is Point.SPECIAL
-    if (once or special) and first.verified and first.asked is not None and loop.asked.wants("GV106"):
-        for finding in wrong_with_structure(sample, first.asked, smooth=once):
-            failed = finding.severity is Severity.ERROR
-            state.worsen(Family.GRADCHECK, Outcome.FAILED if failed else Outcome.NOT_RUN)
-            yield finding
-    wanted = Family.GRADGRADCHECK in loop.asked.wanted
-    afar = (
-        one.is_first and sample.point is not Point.TYPICAL
-    )  # a branch of the double backward may begin there
-    if (once or afar) and wanted and first.verified and not stops_judgement(held):
-        second = ask_second(sample, first, loop.witnesses)
-        state.worsen(Family.GRADGRADCHECK, second.outcome)
-        state.double_backward = second.double_backward if once else state.double_backward
-        yield from second.findings if once else (f for f in second.findings if f.severity is Severity.ERROR)
+        return sample.finding("GV109", UNSTEADY, hint=REPLAYED)
+    return None
 
 
-def _of_first(
-    loop: Loop, one: Planned, sample: Sample, first: First, state: CaseState, *, declared: bool
-) -> Iterator[Finding]:
-    typical = sample.point is Point.TYPICAL and declared
-    surrogate = sample.subject.surrogate
-    if surrogate is not None:
-        first = without_surrogates(sample, first, surrogate)
-    if first.judgement is not None:
-        state.add(sample, first.judgement, typical=typical)
-    outcome = first.outcome
-    findings: Iterable[Finding] = first.findings
-    if one.kind is Kind.DEGENERATE:
-        findings = [
-            replace(f, severity=Severity.WARNING) if f.severity is Severity.ERROR else f for f in findings
-        ]
-        outcome = Outcome.PASSED
-    if one.kind is Kind.BEYOND and one.beyond is not None and one.beyond.declared:
-        findings = [_past(f, one) for f in findings]
-    if loop.request.inferred:
-        findings = [invented(f, ["the inputs"]) if f.severity is Severity.ERROR else f for f in findings]
-    state.worsen(Family.GRADCHECK, outcome)
-    yield from findings
+def _first(loop: Loop, one: Planned, sample: Sample, graph: Graph) -> First:
+    """The first order; where there is nothing to measure, forward and backward must run."""
+    if not (sample.inputs.size and sample.problem.outputs.size):
+        empty = refused_empty(sample)
+        if empty is not None:
+            return First(None, None, empty.result.findings, empty.result.outcome)
+    declared = is_declared(sample.point, sample.draw) and one.kind in {Kind.LISTED, Kind.OPEN}
+    listed = declared and one.kind is Kind.LISTED
+    prove = listed and (sample.point, sample.draw) == (Point.TYPICAL, 0)
+    return ask_first(sample, graph, loop.witnesses, declared=declared, listed=listed, prove=prove)
 
 
-def without_surrogates(sample: Sample, first: First, surrogate: Surrogate) -> First:
+def _as_planned(loop: Loop, one: Planned, finding: Finding) -> Finding:
+    """A finding as it counts at a case of its kind, and on inputs that were inferred."""
+    finding = as_kind(finding, one.kind)
+    if one.beyond is not None and one.beyond.declared:
+        return _past(finding, one)
+    if loop.request.inferred and finding.severity is Severity.ERROR:
+        return invented(finding, ["the inputs"])
+    return finding
+
+
+def _without_surrogates(sample: Sample, first: First, surrogate: Surrogate) -> First:
     """The first order without the inputs whose gradient is declared to be another."""
     names = sample.problem.input_names
     kept = tuple(f for f in first.findings if not surrogate.covers(f.input))
@@ -287,7 +273,7 @@ def _disconnected(sample: Sample) -> Finding:
     )
 
 
-def _found(loop: Loop, findings: Iterable[Finding], state: CaseState | None) -> Iterator[Event]:
+def _found(loop: Loop, findings: Iterable[Finding]) -> Iterator[Event]:
     """Those findings that are asked for, as events."""
     for finding in findings:
         if loop.asked.wants(finding.code):

@@ -43,7 +43,8 @@ PROPORTIONAL = 1e-9
 class First:
     """The first order of a sample."""
 
-    asked: Asked
+    asked: Asked | None
+    """None where there is nothing to measure."""
     judgement: Judgement | None
     """None where backward raised."""
     findings: tuple[Finding, ...]
@@ -95,7 +96,7 @@ def ask_first(
     return First(asked, found, tuple(findings), outcome)
 
 
-def _finding(
+def _finding(  # noqa: PLR0911 - a row for each kind of answer
     sample: Sample, pair: tuple[int, int], answer: object, witnesses: Witnesses, *, declared: bool
 ) -> Finding | None:
     position, name = sample.problem.output_positions[pair[0]], sample.problem.input_names[pair[1]]
@@ -126,7 +127,7 @@ def _again(sample: Sample, position: int, name: str, code: str) -> Finding:
 
 
 def _ignores_or_bends(asked: Asked) -> bool:
-    """Whether backward is not linear in grad_output: twice as much, or the sum of two, gives something else."""
+    """Whether backward is not linear in grad_output: twice as much, or the sum of two, gives another."""
     u, w = (probe(asked.problem.outputs.size, k) for k in (211, 223))
     found = asked.claim.afresh().rows(torch.stack([u, w, 2 * u, u + w]))
     if isinstance(found, Raised):
@@ -143,7 +144,7 @@ def _nonlinear(finding: Finding) -> Finding:
         finding,
         code="GV106",
         message=f"{finding.message}; and it is not linear in grad_output",
-        hint="Backward must multiply grad_output by the derivative: twice the grad_output, twice the gradient.",
+        hint="Backward must multiply grad_output by the derivative: twice of it, twice the gradient.",
     )
 
 
@@ -166,6 +167,7 @@ def ask_second(sample: Sample, first: First, witnesses: Witnesses) -> Second:
         refused = refusal(made.value)
     if refused is not None:
         return _raised(sample, refused, "at the second differentiation")
+    assert first.asked is not None  # noqa: S101 - it is verified
     asked = second_order(sample, first.asked, witnesses, made.value, second)
     found = judge(asked, prove=True)
     if isinstance(found, Raised):

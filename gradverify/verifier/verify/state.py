@@ -38,6 +38,10 @@ class CaseState:
     has_entries: bool = False
     compiled: bool = False
     swept: Swept = field(default_factory=Swept)
+    no_gradient: bool = False
+    """It declares none."""
+    is_over: bool = False
+    """There is no sample to go on with."""
     applied: set[tuple[str, str]] = field(default_factory=set)
 
     def worsen(self, family: Family, outcome: Outcome) -> None:
@@ -76,7 +80,7 @@ class CaseState:
                 self.worsen(Family.GRADCHECK, Outcome.INCONCLUSIVE)
                 yield not_known(sample, *pair, answer)
 
-    def verified(self, case: Case, *, no_gradient: bool = False) -> CaseVerified:
+    def verified(self, case: Case) -> CaseVerified:
         """Tell of the case once its last sample is asked."""
         return CaseVerified(
             case_id=case.id,
@@ -89,7 +93,7 @@ class CaseState:
                 ("double_backward", self.double_backward or "not-run"),
                 *((("contract", "partial"),) if self.compiled else ()),
             ),
-            no_gradient=no_gradient,
+            no_gradient=self.no_gradient,
             empty=self.points > 0 and not self.has_entries,
             unjudged=tuple(
                 pair for pair, right in self.judged.items() if not right and pair not in self.unknown

@@ -1,7 +1,7 @@
 """Grad_outputs of a certain structure: what a loss sends, where a test of grad_output takes another path.
 
 Backward is linear in grad_output. So its gradient for one that is balanced, constant, tiny, large or of a
-single row must be derived's; without derived, that for the sum with a random one less that for the random one.
+single row must be derived's; without derived, that for the sum with a random one less the latter's.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ OF_AN_ITERATION = (
     "below that are lost: compare with the norm of grad_output."
 )
 
+MOST_COMPARED = 64
+"""Entries of a grad_output up to which it is compared with the others."""
+
 FAINT_ROWS = 2.0**-20
 """Of rows beside others."""
 
@@ -79,15 +82,15 @@ def _mean(_: Block, w: Tensor) -> Tensor:
 
 
 def _balanced_rows(_: Block, w: Tensor) -> Tensor:
-    return w - w.mean(-1, keepdim=True) if w.dim() else w
+    return w - w.flip(-1) if w.dim() else torch.zeros_like(w)  # exactly zero in sum, which a mean is not
 
 
 def _balanced_columns(_: Block, w: Tensor) -> Tensor:
-    return w - w.mean(0, keepdim=True) if w.dim() else w
+    return w - w.flip(0) if w.dim() else torch.zeros_like(w)
 
 
 def _balanced(_: Block, w: Tensor) -> Tensor:
-    return w - w.mean()
+    return (w.reshape(-1) - w.reshape(-1).flip(0)).reshape(w.shape)
 
 
 def _one_of_each_row(_: Block, w: Tensor) -> Tensor:
@@ -141,6 +144,24 @@ STRUCTURES = (
 )
 
 
+@dataclass(frozen=True)
+class _Trial:
+    """A structure with a grad_output of it, and what backward gave for that."""
+
+    structure: Structure
+    u: Tensor
+    """The grad_output before it is scaled (M)."""
+    claim: Tensor
+    """Scaled back (N)."""
+    floor: Tensor
+    """Numbers as large as this may have cancelled."""
+
+    @property
+    def given(self) -> Tensor:
+        """What backward gets."""
+        return self.u * 2.0**self.structure.bits
+
+
 def wrong_with_structure(sample: Sample, asked: Asked, *, smooth: bool = True) -> Iterator[Finding]:
     """The first structure for which the gradient is another; `asked` has a gradient that is right.
 
@@ -150,49 +171,54 @@ def wrong_with_structure(sample: Sample, asked: Asked, *, smooth: bool = True) -
     if not outputs.size or not sample.inputs.size:
         return
     w = probe(outputs.size, asked.key + 29)
-    made = {s.said: _of(s, sample, w) for s in STRUCTURES}
-    distinct: dict[tuple[float, ...], Structure] = {}
-    for s in STRUCTURES:
-        distinct.setdefault(
-            tuple((made[s.said] * 2.0**s.bits).tolist()) if outputs.size <= 64 else (id(s),), s
-        )
-    structures = [s for s in distinct.values() if bool(made[s.said].any())]
-    found = asked.claim.rows(torch.stack([w, *(made[s.said] * 2.0**s.bits for s in structures)]))
-    if isinstance(found, Raised):
-        yield from _refused(sample, asked, structures, made)
-        return
-    usual, found = found[0].abs().nan_to_num(0.0, 0.0, 0.0).max(), found[1:]
-    floors = {s.said: usual * made[s.said].abs().max() for s in structures}
-    claims = {s.said: row * 2.0**-s.bits for s, row in zip(structures, found, strict=True)}
     nothing = asked.claim.row(torch.zeros_like(w))
     if not isinstance(nothing, Raised) and bool((nothing != 0).any()):
         zeros = Structure("of zeros", ZEROS, _dense)
         yield _finding(sample, zeros, nothing, torch.zeros_like(nothing), nothing != 0)
         return
-    truth = _truths(asked, structures, made, w, smooth=smooth)
-    short = asked.rtol if asked.values.steps.epsilon > EPSILON else 0.0
-    for s in structures:
-        expected = truth.get(s.said)
-        if expected is None:
-            continue
-        wrong = _off(asked, claims[s.said], expected, short, floors[s.said])
-        if not bool(wrong.any()):
-            continue
-        again = asked.claim.afresh().row(made[s.said] * 2.0**s.bits)
-        if isinstance(again, Raised):
-            continue
-        wrong &= _off(asked, again * 2.0**-s.bits, expected, short, floors[s.said])
-        if bool(wrong.any()):
-            wrong &= ~_rounding(asked, made[s.said] * 2.0**s.bits, 2.0**-s.bits, claims[s.said], expected)
-        if not bool(wrong.any()) or (
-            abs(s.bits) == MANY_BITS and _sets_in_gradually(asked, made[s.said], expected, s.bits)
-        ):
-            continue
-        found_wrong = _finding(sample, s, claims[s.said], expected, wrong)
-        if s.bits < 0 and asked.iterates and _takes_fewer_steps(asked, made[s.said], s.bits):
-            found_wrong = replace(found_wrong, severity=Severity.WARNING, hint=OF_AN_ITERATION)
-        yield found_wrong
+    made = _distinct({s: _of(s, sample, w) for s in STRUCTURES})
+    found = asked.claim.rows(torch.stack([w, *(u * 2.0**s.bits for s, u in made.items())]))
+    if isinstance(found, Raised):
+        yield from _refused(sample, asked, made)
         return
+    usual = found[0].abs().nan_to_num(0.0, 0.0, 0.0).max()
+    trials = [
+        _Trial(s, u, row * 2.0**-s.bits, usual * u.abs().max())
+        for (s, u), row in zip(made.items(), found[1:], strict=True)
+    ]
+    truths = _truths(asked, trials, w, smooth=smooth)
+    for trial, expected in zip(trials, truths, strict=True):
+        wrong = _wrong(asked, trial, expected) if expected is not None else None
+        if wrong is not None and expected is not None:
+            made_of = _finding(sample, trial.structure, trial.claim, expected, wrong)
+            fewer = trial.structure.bits < 0 and asked.iterates and _takes_fewer_steps(asked, trial)
+            yield replace(made_of, severity=Severity.WARNING, hint=OF_AN_ITERATION) if fewer else made_of
+            return
+
+
+def _distinct(made: dict[Structure, Tensor]) -> dict[Structure, Tensor]:
+    """Without grad_outputs that are zero, or the same as another one of a small output."""
+    met: dict[object, Structure] = {}
+    for s, u in made.items():
+        met.setdefault(tuple((u * 2.0**s.bits).tolist()) if len(u) <= MOST_COMPARED else s, s)
+    return {s: made[s] for s in met.values() if bool(made[s].any())}
+
+
+def _wrong(asked: Asked, trial: _Trial, expected: Tensor) -> Tensor | None:
+    """Entries that are another twice, and not by rounding, nor by what grows with the size (bool, N)."""
+    wrong = _off(asked, trial.claim, expected, trial.floor)
+    if not bool(wrong.any()):
+        return None
+    again = asked.claim.afresh().row(trial.given)
+    if isinstance(again, Raised):
+        return None
+    wrong &= _off(asked, again * 2.0**-trial.structure.bits, expected, trial.floor)
+    if bool(wrong.any()):
+        wrong &= ~_rounding(asked, trial, expected)
+    if not bool(wrong.any()):
+        return None
+    gradual = abs(trial.structure.bits) == MANY_BITS and _sets_in_gradually(asked, trial, expected)
+    return None if gradual else wrong
 
 
 def _of(s: Structure, sample: Sample, w: Tensor) -> Tensor:
@@ -204,39 +230,37 @@ def _of(s: Structure, sample: Sample, w: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def _truths(
-    asked: Asked, structures: list[Structure], made: dict[str, Tensor], w: Tensor, *, smooth: bool
-) -> dict[str, Tensor]:
+def _truths(asked: Asked, trials: list[_Trial], w: Tensor, *, smooth: bool) -> list[Tensor | None]:
     """The gradients that are right: derived's, or sums of those for random ones."""
     witness = asked.witness
     if smooth and witness is not None and asked.trust.confirmed and not asked.hides:
-        found = witness.rows(torch.stack([made[s.said] for s in structures]))
+        found = witness.rows(torch.stack([t.u for t in trials]))
         if not isinstance(found, Raised):
-            return {s.said: row for s, row in zip(structures, found, strict=True)}
-    rows = [w, *(made[s.said] + w for s in structures if not s.bits)]
-    found = asked.claim.rows(torch.stack(rows))
+            return list(found)
+    summed = [t for t in trials if not t.structure.bits]
+    found = asked.claim.rows(torch.stack([w, *(t.u + w for t in summed)]))
     if isinstance(found, Raised):
-        return {}
-    sums = dict(zip((s.said for s in structures if not s.bits), found[1:] - found[0], strict=True))
-    return {s.said: found[0] if s.bits else sums[s.said] for s in structures}
+        return [None] * len(trials)
+    sums = iter(found[1:] - found[0])
+    return [found[0] if t.structure.bits else next(sums) for t in trials]
 
 
-def _sets_in_gradually(asked: Asked, u: Tensor, expected: Tensor, bits: int) -> bool:
+def _sets_in_gradually(asked: Asked, trial: _Trial, expected: Tensor) -> bool:
     """Whether the deviation grows with the size of grad_output: digits that are lost, and no threshold."""
+    bits = trial.structure.bits
     right, wrong = (FEW_BITS, bits) if bits > 0 else (-FEW_BITS, bits)
-    deviation = torch.inf
-    largest = float(expected.abs().nan_to_num(0.0).max())
+    deviation, largest = torch.inf, expected.abs().nan_to_num(0.0).max()
     while abs(wrong - right) > 2:
         middle = (right + wrong) // 2
-        row = asked.claim.row(u * 2.0**middle)
+        row = asked.claim.row(trial.u * 2.0**middle)
         if isinstance(row, Raised):
             return False
         row = row * 2.0**-middle
-        if bool(_off(asked, row, expected, 0.0, expected.abs().nan_to_num(0.0).max()).any()):
+        if bool(_off(asked, row, expected, largest).any()):
             wrong, deviation = middle, float((row - expected).abs().nan_to_num(torch.inf).max())
         else:
             right = middle
-    return deviation < GRADUAL * largest
+    return bool(deviation < GRADUAL * largest)
 
 
 class _Counted(Dispatched):  # type: ignore[no-untyped-call]
@@ -250,36 +274,38 @@ class _Counted(Dispatched):  # type: ignore[no-untyped-call]
         return func(*args, **given)
 
 
-def _takes_fewer_steps(asked: Asked, u: Tensor, bits: int) -> bool:
+def _takes_fewer_steps(asked: Asked, trial: _Trial) -> bool:
     """Whether backward runs fewer operations for a grad_output that is scaled down."""
-    counts = []
-    for scale in (1.0, 2.0**bits):
+    counts: list[int] = []
+    for u in (trial.u, trial.given):
         with _Counted() as counted:
-            asked.claim.row(u * scale)
+            asked.claim.row(u)
         counts.append(counted.count)
     return counts[1] < counts[0]
 
 
-def _off(asked: Asked, claim: Tensor, expected: Tensor, short: float, floor: Tensor) -> Tensor:
+def _off(asked: Asked, claim: Tensor, expected: Tensor, floor: Tensor) -> Tensor:
     """Entries that differ; numbers as large as `floor` may have cancelled (bool, N)."""
+    short = asked.rtol if asked.values.steps.epsilon > EPSILON else 0.0
     size = expected.abs() + claim.abs().nan_to_num(0.0, 0.0, 0.0)
     largest = torch.maximum(expected.abs().nan_to_num(0.0, 0.0, 0.0).max(), floor)
     bar = max(LINEAR, short, asked.rtol) * size + max(OF_LARGEST, short) * largest
     return ~((claim - expected).abs() <= bar) & expected.isfinite()
 
 
-def _rounding(asked: Asked, u: Tensor, share: float, claim: Tensor, expected: Tensor) -> Tensor:
+def _rounding(asked: Asked, trial: _Trial, expected: Tensor) -> Tensor:
     """Entries that the rounding of backward explains (bool, N)."""
     layout, problem = asked.values.inputs, asked.problem
+    given = problem.outputs.unflatten(trial.given)
 
     def call(x: Tensor) -> Tensor | None:
-        found = problem.pull_back(layout.unflatten(x), problem.outputs.unflatten(u))
-        return None if isinstance(found, Raised) else layout.flatten(found.value) * share
+        found = problem.pull_back(layout.unflatten(x), given)
+        return None if isinstance(found, Raised) else layout.flatten(found.value) * 2.0**-trial.structure.bits
 
     moved = spread(call, asked.values.x, asked.values.steps.epsilon)
     if moved is None:
-        return torch.zeros_like(claim, dtype=torch.bool)
-    return (claim - expected).abs() <= FACTOR * moved
+        return torch.zeros_like(trial.claim, dtype=torch.bool)
+    return (trial.claim - expected).abs() <= FACTOR * moved
 
 
 def _finding(sample: Sample, s: Structure, claim: Tensor, expected: Tensor, wrong: Tensor) -> Finding:
@@ -301,12 +327,10 @@ def _finding(sample: Sample, s: Structure, claim: Tensor, expected: Tensor, wron
     )
 
 
-def _refused(
-    sample: Sample, asked: Asked, structures: list[Structure], made: dict[str, Tensor]
-) -> Iterator[Finding]:
+def _refused(sample: Sample, asked: Asked, made: dict[Structure, Tensor]) -> Iterator[Finding]:
     """GV102; a warning where backward refuses it on purpose or for its size."""
-    for s in structures:
-        found = asked.claim.afresh().row(made[s.said] * 2.0**s.bits)
+    for s, u in made.items():
+        found = asked.claim.afresh().row(u * 2.0**s.bits)
         if isinstance(found, Raised):
             error: RaisedError = found.error
             finding = backward_raised(sample, error, f" for a grad_output {s.said}")

@@ -16,7 +16,7 @@ from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.values import DOMAINS
-from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, Problem, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, VjpProblem
 from gradverify.verifier.witnesses.answers import Asked, Budget, Trust
 from gradverify.verifier.witnesses.claim import Claim
 from gradverify.verifier.witnesses.derived import Derived, NoDerived, derive
@@ -48,6 +48,11 @@ class Options:
     def is_short(self) -> bool:
         """Whether forward computes in float32 or less inside."""
         return bool((self.formats or frozenset()) & SHORT)
+
+    @property
+    def epsilon(self) -> float:
+        """Forward's precision."""
+        return (FLOAT32 if self.is_short else FLOAT64).epsilon
 
 
 @dataclass
@@ -156,17 +161,17 @@ def _backward_iterates(sample: Sample) -> bool:
     return function is not None and bool(iterates(own_backward(function)))
 
 
-def against(sample: Sample, graph: Graph, composite: CallProblem) -> Asked:
+def against(sample: Sample, graph: Graph, composite: CallProblem, known: Options) -> Asked:
     """A gradient beside that of a composite which is right by declaration."""
-    settings = sample.subject.settings
+    settings, short = sample.subject.settings, known.is_short
     return Asked(
         problem=sample.problem,
         claim=Claim(sample.problem, graph),
-        values=Values(sample.problem),
+        values=Values(sample.problem, steps=FLOAT32 if short else FLOAT64),
         derived=Claim(composite),
         hides=False,
         trust=Trust(confirmed=True),
-        rtol=settings.rtol,
+        rtol=max(settings.rtol, OF_FLOAT32) if short else settings.rtol,
         atol=settings.atol,
         declared=True,
         budget=Budget(),
@@ -202,7 +207,7 @@ def second_order(
 ) -> Asked:
     """The same of the map (x, u) -> backward(x, u); `graph` is that of the gradients."""
     known = witnesses.of(sample)
-    derived: Problem | None = None
+    derived: VjpProblem | None = None
     if first.witness is not None and isinstance(first.witness.problem, CallProblem):
         derived = VjpProblem(first.witness.problem, second.cotangents)
     short = known.is_short
@@ -220,7 +225,7 @@ def second_order(
         claim=Claim(second, graph),
         values=Values(second, steps=FLOAT32 if short else FLOAT64, bounds=bounds, held=held),
         derived=None if derived is None else Claim(derived, held=held),
-        hides=False,
+        hides=first.hides,
         trust=known.second,
         rtol=max(first.rtol, OF_SECOND),
         atol=first.atol,

@@ -51,21 +51,25 @@ TOLERANCE = "Stop at a smaller tolerance, or say in the spec how far off it may 
 EFFORT = "Declare a case with smaller sizes: there every entry is measured."
 
 WHY: dict[Reason, tuple[str, str]] = {
-    Reason.NOISE: ("the numerical derivative is too noisy here (float32 inside, or large numbers that cancel)", REFERENCE),
+    Reason.NOISE: (
+        "the numerical derivative is too noisy here (float32, or large numbers that cancel)",
+        REFERENCE,
+    ),
     Reason.NO_VALUE: ("forward itself is not finite at these inputs", NO_VALUE),
     Reason.DIVERGES: ("forward jumps, or is not finite, around these inputs", OTHER_VALUES),
     Reason.KINK: ("these inputs lie on a kink of forward", OTHER_VALUES),
     Reason.BUDGET: ("measuring it takes more calls than one target may cost", EFFORT),
     Reason.LOOP: (
-        "forward repeats a step, and where it stops by a tolerance, the gradient of its limit is off by about as much",
+        "forward repeats a step, and where it stops by a tolerance, the gradient may be off by as much",
         TOLERANCE,
     ),
-    Reason.ROUNDING: (
-        "the gradient and the derivative differ by no more than the round-off of the target's own operations", REFERENCE,
+    Reason.ROUNDING: ("it differs by no more than the round-off of the target's own operations", REFERENCE),
+    Reason.HIDDEN: ("forward hides a part of itself from torch, and the numbers are too noisy", REFERENCE),
+    Reason.SIXTEEN_BITS: (
+        "forward computes in 16 bits inside, too coarse for difference quotients",
+        REFERENCE,
     ),
-    Reason.HIDDEN: ("forward hides a part of what it computes from torch, and the numbers are too noisy", REFERENCE),
-    Reason.SIXTEEN_BITS: ("forward computes in 16 bits inside, whose steps no difference quotient sees through", REFERENCE),
-}  # fmt: skip
+}
 """Why an entry could not be judged, and what to try."""
 
 
@@ -117,7 +121,9 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
             cause="branch" if where else "",
         )
     if answer.rounded:
-        said = f"{gradient} loses its digits at {at}, by up to {_by_up_to(answer)}, which its own rounding explains"
+        said = (
+            f"{gradient} loses its digits at {at}, by up to {_by_up_to(answer)}: its own rounding explains it"
+        )
         return replace(made, code="GV110", severity=Severity.WARNING, message=said, hint=UNSTABLE)
     if answer.missing and not answer.is_flat:
         return _missing(sample, made, f" through output {position}" if several else "", derivative)
@@ -210,7 +216,7 @@ def not_known(
         and answer.entry.row is not None
     ):
         got, wanted = apart(answer.entry.claimed, answer.entry.expected)
-        said = f"{what} with respect to `{name}` is {got} where {wanted} is expected, and nothing decides: {reason}"
+        said = f"{what} with respect to `{name}` is {got}, expected {wanted}, and nothing decides: {reason}"
     return sample.finding("GV109", said, hint=hint, output=position, input=name)
 
 

@@ -1,1 +1,1 @@
-"""What knows a gradient without backward: values, derived, reference; and the judge between them and a claim."""
+"""What knows a gradient without backward: values and derived; and the judge between them and a claim."""

@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from torch import Tensor
 
-from gradverify.verifier.numerics.problem import Counter, Problem
-from gradverify.verifier.witnesses.claim import Claim
+from gradverify.verifier.numerics.problem import Counter
+from gradverify.verifier.witnesses.claim import Claim, Map
 from gradverify.verifier.witnesses.values import Values
 
 CALLS_OF_A_TARGET = 400
@@ -132,7 +132,7 @@ class Budget:
 class Asked:
     """A claim at one point, with its witnesses."""
 
-    problem: Problem
+    problem: Map
     claim: Claim
     values: Values
     derived: Claim | None

@@ -9,14 +9,17 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Gradients
-from gradverify.verifier.numerics.problem import Graph, Layout, Problem
+from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, VjpProblem
+
+Map = CallProblem | VjpProblem
+"""A call of the target, or its backward as a map of inputs and grad_outputs."""
 
 
 class Claim:
     """The gradients of a map, several from one forward as long as backward leaves what it saved alone."""
 
-    def __init__(self, problem: Problem, graph: Graph | None = None, held: Tensor | None = None) -> None:
-        """`graph` is one that was made already; `held` columns (bool, N) never move: a witness has 0 there."""
+    def __init__(self, problem: Map, graph: Graph | None = None, held: Tensor | None = None) -> None:
+        """`graph` is one made before; `held` columns (bool, N) never move: a witness has 0 there."""
         self.problem, self.held = problem, held
         self.inputs = Layout.of(problem.primals)
         self.missing: dict[int, bool] = {}
@@ -30,7 +33,7 @@ class Claim:
             if isinstance(made, Raised):
                 return made
             self._graph = made.value
-        found = self.problem.back_each(self._graph, [self._shaped(u) for u in cotangents])  # type: ignore[attr-defined]
+        found = self.problem.back_each(self._graph, [self._shaped(u) for u in cotangents])
         if isinstance(found, Raised):
             self._graph = None
             return found
@@ -59,11 +62,7 @@ class Claim:
         directions = self.inputs.unflatten(v)
         try:
             gradients = torch.autograd.grad(outputs, leaves, u, create_graph=True, allow_unused=True)
-            pairs = [
-                (g, d)
-                for g, d in zip(gradients, directions, strict=True)
-                if g is not None and g.requires_grad
-            ]
+            pairs = [(g, d) for g, d in zip(gradients, directions, strict=True) if _has_graph(g)]
             if not pairs:
                 return None
             found = torch.autograd.grad([g for g, _ in pairs], u, [d for _, d in pairs], allow_unused=True)
@@ -78,6 +77,10 @@ class Claim:
         for number, gradient in enumerate(gradients):
             self.missing[number] = self.missing.get(number, True) and gradient is None
         return self.inputs.flatten(gradients)
+
+
+def _has_graph(gradient: Tensor | None) -> bool:
+    return gradient is not None and gradient.requires_grad
 
 
 def units(count: int, rows: Sequence[int] | None = None) -> Tensor:

@@ -101,7 +101,7 @@ def _differing_columns(c: Open) -> Iterator[int]:
 
 
 def _open_inputs(c: Open) -> list[tuple[slice, Tensor]]:
-    """Inputs along which alone the test does not close, with the residuals; of others every entry is right."""
+    """Inputs along which alone the test does not close, and the residuals; all else of them is right."""
     found = []
     for own in c.inputs.slices:
         residual = _residual(c, own)
@@ -113,7 +113,7 @@ def _open_inputs(c: Open) -> list[tuple[slice, Tensor]]:
 
 
 def _limit(c: Open) -> float:
-    return c.values.steps.proofs[0][1] * max(1, c.outputs.size) ** 0.5
+    return float(c.values.steps.proofs[0][1] * max(1, c.outputs.size) ** 0.5)
 
 
 def _residual(c: Open, columns: slice) -> Tensor | None:

@@ -93,7 +93,7 @@ class NoDerived:
     hides: tuple[Hidden, ...] = ()
 
 
-class _Watch(TorchFunctionMode):  # type: ignore[misc]
+class _Watch(TorchFunctionMode):
     """Notes what hides, and stops a graph that grows too large."""
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ def _line_of_caller(frame: FrameType | None) -> int:
     return 0
 
 
-class _Transparent(TorchFunctionMode):  # type: ignore[misc]
+class _Transparent(TorchFunctionMode):
     """What stops a gradient does not: detach, `.data`, `no_grad`."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
@@ -169,8 +169,8 @@ class _Bare(torch.autograd.Function):
     """Whose `apply` has the code that stands in for `Function.apply` while a derived witness runs."""
 
     @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # noqa: ANN401
-        __class__  # noqa: B018 - the same free variable as in the code that it replaces
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        __class__  # type: ignore[name-defined]  # noqa: B018 - the same free variable as in the code that it replaces
         return _without_its_function(cls, args, kwargs)  # type: ignore[name-defined]  # noqa: F821
 
 
@@ -190,7 +190,7 @@ def _as_its_forward(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 @contextmanager
 def opened_functions() -> Iterator[None]:
-    """Every Function is called as its forward alone, whatever name it is called by: aliases of `apply` too."""
+    """Every Function is called as its forward alone, by whatever name: aliases of `apply` too."""
     apply: Any = torch.autograd.Function.__dict__["apply"].__func__
     before = apply.__code__
     functions._without_its_function = _as_its_forward  # type: ignore[attr-defined]  # noqa: SLF001 - a global of its code
@@ -219,7 +219,7 @@ class _Opened:
 def derive(
     problem: CallProblem, forward: Callable[..., Any], outputs: Sequence[Tensor], *, first: str, wide: bool
 ) -> Derived | NoDerived:
-    """The first form in which nothing hides, else the last one that there is; `first` is the one to begin with.
+    """The first form in which nothing hides, else the last there is; `first` is the one to begin with.
 
     `forward` is how the target is called where its Functions are opened, `outputs` what it gave; `wide` says
     that it computes in float32 or less: the operations are carried out in float64 then.

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, UNSEEN, WRONG, Open
 from gradverify.verifier.witnesses.rounding import explained, spread
 
@@ -77,5 +77,5 @@ def look_for_lost_digits(c: Open) -> None:
     c.lost[rows] = kept
 
 
-def _rows_at(c: Open, problem: Problem, rows: Sequence[int], x: Tensor) -> Tensor | None:
+def _rows_at(c: Open, problem: Map, rows: Sequence[int], x: Tensor) -> Tensor | None:
     return c.rows_at(problem, x, rows)

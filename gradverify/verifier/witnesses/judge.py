@@ -1,19 +1,19 @@
 """The judge between a claim and its witnesses: the only place where a gradient is found right or wrong.
 
-The rules stand in `design.md`, *The one change*, and are applied in their order: proved by values, agreed with
-derived, kinks and ties, loops, conflict. A proof or an agreement closes a sample; what stays open is measured
-entry by entry, and between claim, derived and slope the table of conflicts decides.
+The rules stand in `design.md`, *The one change*, and are applied in their order: proved by values, agreed
+with derived, kinks and ties, loops, conflict. A proof or an agreement closes a sample; what stays open
+is measured entry by entry, and between claim, derived and slope the table of conflicts decides.
 """
 
 from __future__ import annotations
 
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.witnesses.answers import Asked, Judgement, Right, Wrong
+from gradverify.verifier.witnesses.answers import Answer, Asked, Judgement, Right, Wrong
 from gradverify.verifier.witnesses.conflict import decided
 from gradverify.verifier.witnesses.proof import compared, pairs_of, proved
 
 
-def judge(asked: Asked, *, prove: bool) -> Judgement | Raised:
+def judge(asked: Asked, *, prove: bool) -> Judgement | Raised:  # noqa: PLR0911 - the rules in their order
     """Judge the claim; `prove` at the first draw of a listed case. What backward raises is handed back."""
     pairs = pairs_of(asked.problem)
     if not asked.values.x.numel() or not asked.problem.outputs.size:
@@ -25,7 +25,9 @@ def judge(asked: Asked, *, prove: bool) -> Judgement | Raised:
         if differing == {} and asked.trust.confirmed and not asked.hides:
             return Judgement(dict.fromkeys(pairs, Right(asked.rtol)), frozenset({"derived"}))
         if differing and differing.keys() <= asked.wrong:  # no measurement would add to what is known
-            answers = {pair: differing.get(pair, Right(asked.rtol)) for pair in pairs}
+            answers: dict[tuple[int, int], Answer] = {
+                pair: differing.get(pair, Right(asked.rtol)) for pair in pairs
+            }
             return Judgement(answers, frozenset({"derived"}))
     proof = proved(asked)
     if isinstance(proof, Raised):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -73,9 +73,11 @@ def see_a_tie_by_values(c: Open, column: int) -> None:
         return
     v = c.values.unit(column)
     size = float(v[column])
-    d, e, _ = c.values.beside(BESIDE, c.asked.key + 53).at_level(v, c.values.steps.levels[2])
-    found = c.slopes[column]
-    room = (e + found.error * abs(size)) + OF_A_SLOPE * (d.abs() + (found.value * size).abs())
+    near = c.values.beside(BESIDE, c.asked.key + 53).at_level(v, c.values.steps.levels[2])
+    found, d = c.slopes[column], near.value
+    room = (near.error(torch.zeros_like(d)) + found.error * abs(size)) + OF_A_SLOPE * (
+        d.abs() + (found.value * size).abs()
+    )
     other = c.u.abs() @ ((d - found.value * size).abs() > room).double() > 0
     c.state[(c.state[:, column] == WRONG) & other, column] = TORN
 
@@ -145,42 +147,46 @@ def look_beside_kinks(c: Open) -> None:
         return
     if len(c.nearby) and c.nearby[0].shape != c.mine.shape:
         c.ways, c.nearby = [], []  # rows were added
-    ways = c.ways or [probe(len(c.values.x), c.asked.key + 31 + k) for k in range(2)]
-    columns = torn.any(dim=0).nonzero()[:, 0].tolist()
-    together = torch.zeros_like(c.values.x)
-    together[columns] = 1.0
-    if c.nearby:
-        together[_moved(c, torch.stack(c.nearby)).any(dim=0)] = 1.0
-    step = max(1, len(columns) // MOST_ALONE)
-    alone = [units(len(c.values.x), [k])[0] for k in columns[::step][:MOST_ALONE]]
-    more = [
-        together,
-        *alone,
-        *(probe(len(c.values.x), c.asked.key + 41 + k) * together for k in range(2)),
-    ]
-    tried = [*ways] if c.nearby else []
-    for way in more if c.nearby else [*ways, *more]:
-        found = _beside(c, [way], BESIDE)
-        if found is None:
+    tried = [*c.ways] if c.nearby else []
+    for way in _ways(c, torn):
+        if not _looked(c, way):
             break
         tried.append(way)
-        c.nearby += [*found]
     if len(tried) < FEWEST_WAYS:
         c.state[torn] = OPEN
         return
     outside = _outside(c, tried)
     if bool((outside & torn.any(dim=1)).any()):  # a few points may have missed a piece
         for k in range(MORE_WAYS):
-            found = _beside(c, [probe(len(c.values.x), c.asked.key + 61 + k)], BESIDE)
-            if found is None:
-                break
-            c.nearby += [*found]
+            _looked(c, probe(len(c.values.x), c.asked.key + 61 + k))
         outside = _outside(c, tried)
     nearby = torch.stack(c.nearby)
     finite = nearby.isfinite().all(dim=2).all(dim=0)
     for k in torn.any(dim=1).nonzero()[:, 0].tolist():
         c.state[k, torn[k]] = (BOTH if outside[k] else RIGHT) if finite[k] else UNSEEN
         c.value[k, torn[k]] = nearby[:, k, torn[k]].mean(dim=0)
+
+
+def _ways(c: Open, torn: Tensor) -> Iterator[Tensor]:
+    """Random ones, all that differ or vary together, some of them alone, and random ones of these."""
+    count = len(c.values.x)
+    if not c.nearby:
+        yield from (probe(count, c.asked.key + 31 + k) for k in range(2))
+    columns = torn.any(dim=0).nonzero()[:, 0].tolist()
+    together = torch.zeros_like(c.values.x)
+    together[columns] = 1.0
+    together[_moved(c, torch.stack(c.nearby)).any(dim=0)] = 1.0
+    yield together
+    step = max(1, len(columns) // MOST_ALONE)
+    yield from (units(count, [k])[0] for k in columns[::step][:MOST_ALONE])
+    yield from (probe(count, c.asked.key + 41 + k) * together for k in range(2))
+
+
+def _looked(c: Open, way: Tensor) -> bool:
+    """Whether derived could be had on both sides of the point along a way."""
+    found = _beside(c, [way], BESIDE)
+    c.nearby += [] if found is None else [*found]
+    return found is not None
 
 
 def _outside(c: Open, ways: Sequence[Tensor]) -> Tensor:

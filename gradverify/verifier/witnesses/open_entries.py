@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.numerics.problem import Counter
 from gradverify.verifier.witnesses.answers import Asked, Reason
-from gradverify.verifier.witnesses.claim import units
+from gradverify.verifier.witnesses.claim import Map, units
 from gradverify.verifier.witnesses.proof import OF_MEDIAN_ZERO, Proof, alone, differing
 from gradverify.verifier.witnesses.rounding import FACTOR
 from gradverify.verifier.witnesses.values import Slope, probe
@@ -117,12 +117,12 @@ class Open:
             for own in self.inputs.slices:
                 yield o, owners == o, own
 
-    def rows_at(self, problem: Problem, x: Tensor, rows: Sequence[int]) -> Tensor | None:
+    def rows_at(self, problem: Map, x: Tensor, rows: Sequence[int]) -> Tensor | None:
         """Some rows of `u` pulled back at another point, one after the other; None where that raises."""
         made = problem.graph(self.inputs.unflatten(x))
         if isinstance(made, Raised):
             return None
-        found = problem.back_each(made.value, [self.outputs.unflatten(self.u[k]) for k in rows])  # type: ignore[attr-defined]
+        found = problem.back_each(made.value, [self.outputs.unflatten(self.u[k]) for k in rows])
         if isinstance(found, Raised):
             return None
         return torch.cat([self.inputs.flatten(g) for g in found.value])
@@ -171,4 +171,5 @@ class Open:
 
 def calls(asked: Asked) -> int:
     """So many were made of user code."""
-    return asked.counter.forward + asked.counter.backward
+    counter: Counter = asked.counter
+    return counter.forward + counter.backward

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import Problem
 from gradverify.verifier.witnesses.answers import Asked, Entry, Wrong
+from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.rounding import FACTOR
 from gradverify.verifier.witnesses.values import Difference, differences, probe
 
@@ -17,13 +17,14 @@ OF_MEDIAN_ZERO = 1e-3
 """Share of the largest entry that scales the tolerance where most entries of a row are zero."""
 
 
-def pairs_of(problem: Problem) -> list[tuple[int, int]]:
+def pairs_of(problem: Map) -> list[tuple[int, int]]:
+    """Every (output, input)."""
     outputs, inputs = len(problem.outputs.blocks), len(problem.primals)
     return [(o, i) for o in range(outputs) for i in range(inputs)]
 
 
 def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
-    """Pairs in which claim and derived differ, for one dense grad_output of each output; None without derived."""
+    """Pairs in which claim and derived differ, for a dense grad_output of each output; None without one."""
     outputs, witness = asked.problem.outputs, asked.witness
     if witness is None:
         return None
@@ -53,13 +54,14 @@ def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
 
 
 def alone(u: Tensor, rows: slice) -> Tensor:
+    """A grad_output of one output (M)."""
     alone = torch.zeros_like(u)
     alone[rows] = u[rows]
     return alone
 
 
 def _bars(asked: Asked, rows: Tensor, cotangents: Tensor) -> Tensor:
-    """What two gradients for the same grad_outputs may differ by (K × N): the tolerance, scaled by the row."""
+    """What gradients for the same grad_outputs may differ by (K × N): the tolerance, scaled by the row."""
     size = rows.abs().nan_to_num(0.0, 0.0, 0.0)
     floor = torch.zeros_like(size)
     for own in asked.values.inputs.slices:
@@ -119,7 +121,10 @@ def proved(asked: Asked) -> Proof | Raised:
             closed, limit = True, made.limit
             break
     if gradients is None:  # no attempt gave a finite number
-        return Proof(False, False, 0.0, False, None, torch.zeros(0, len(asked.values.x)))
+        nothing = torch.zeros(0, len(asked.values.x))
+        return Proof(
+            closed=False, confirms=False, visible=0.0, differs=False, difference=None, gradients=nothing
+        )
     if confirms:
         asked.trust.confirmed = True
     elif closed and theirs is not None:
@@ -128,7 +133,14 @@ def proved(asked: Asked) -> Proof | Raised:
     if closed and confirms and theirs is not None and last is not None:
         u = torch.stack([u for u, _ in last.cotangents])
         differs = bool(differing(asked, gradients, theirs, u).any())
-    return Proof(closed, confirms, limit, differs, last, gradients)
+    return Proof(
+        closed=closed,
+        confirms=confirms,
+        visible=limit,
+        differs=differs,
+        difference=last,
+        gradients=gradients,
+    )
 
 
 def _closes(made: Difference, gradients: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""How far rounding moves what a call computes: the same call with every operation off by one rounding at random.
+"""How far rounding moves what a call computes: the call with every operation off by one rounding at random.
 
 Monte Carlo arithmetic (Parker, *Monte Carlo Arithmetic*, 1997). What operations cannot show (NumPy, compiled
 code) is asked by moving the inputs by a few units in the last place.
@@ -178,13 +178,12 @@ class Arithmetic(Dispatched):  # type: ignore[no-untyped-call]
         """Run one operation, and move what it gave."""
         result = func(*args, **given)
         for one in _pytree.tree_leaves(result):
-            if isinstance(one, Tensor) and one.dtype in UNITS:
-                if _rounds(func) and one.numel() and not one.is_inference():
-                    noise = (
-                        torch.rand(one.shape, generator=self.generator, dtype=torch.float64).mul_(4).sub_(2)
-                    )
-                    with torch.no_grad():
-                        one.mul_((1 + min(self.unit, UNITS[one.dtype]) * noise).to(one.device))
+            if not isinstance(one, Tensor) or one.dtype not in UNITS or one.is_inference():
+                continue
+            if _rounds(func) and one.numel():
+                noise = torch.rand(one.shape, generator=self.generator, dtype=torch.float64).mul_(4).sub_(2)
+                with torch.no_grad():
+                    one.mul_((1 + min(self.unit, UNITS[one.dtype]) * noise).to(one.device))
         return result
 
 
@@ -221,7 +220,7 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
 
 
 def has_digits_of_float32(values: Tensor) -> bool:
-    """Whether float64 values all survive float32, and some need all of its digits (NumPy tells no formats)."""
+    """Whether float64 values all survive float32, and some need many digits (NumPy tells no formats)."""
     finite = values[values.isfinite() & (values != 0)]
     needs = finite.to(torch.float16).to(torch.float64) != finite
     return int(needs.sum()) > 1 and bool((finite.to(torch.float32).to(torch.float64) == finite).all())

@@ -76,7 +76,8 @@ def _imprecise(c: Open, rows: Tensor, own: slice) -> Imprecise | None:
 
 def _visible(c: Open, rows: Tensor, own: slice) -> float | None:
     measured = [k for k in c.slopes if own.start <= k < own.stop]
-    if not measured:
+    agreed = c.theirs is not None and not c.asked.hides and not bool(c.apart[rows][:, own].any())
+    if not measured or agreed:
         return c.asked.rtol
     size, error = c.value[rows][:, measured].abs(), c.error[rows][:, measured]
     known = (size > SMALL * size.nan_to_num(0.0).max()) & error.isfinite()

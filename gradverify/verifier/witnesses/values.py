@@ -1,6 +1,6 @@
 """The first witness: forward's values around a point, by finite differences with a measured error.
 
-Two forms. The *proof* is the dot-product test u·Jv = (Aᵀu)·v along one random direction v: its left side needs
+Two forms. The *proof* is the dot-product test u·Jv = (Aᵀu)·v along one random direction: its left side needs
 four values of forward, its right side a backward, and a residual below a threshold is itself the proof, for a
 fault and an error that cancel to so many digits do not occur (`engine.md` §12.8). *Slopes* are derivatives
 along one coordinate or direction, for all rows at once, each with an error.
@@ -40,8 +40,7 @@ WEIGHED = 1024.0
 """A row this much smaller than the mean slope is weighed by that, and not by its own size."""
 
 GROWTH = 2.0
-"""A truncation error shrinks with the step; where two steps differ by more than this times both errors, none
-of them is believed."""
+"""Where two steps differ by more than this times both errors, none of them is believed."""
 
 KINK = 0.3
 """One-sided slopes differ by a share that stays the same as the step shrinks, to within this share of it."""
@@ -49,8 +48,8 @@ KINK = 0.3
 LARGE = 2.0**12
 """The factor between the two grad_outputs of a proof: a backward that is not linear fails one of them."""
 
-OF_NOISE = 30.0
-"""Where f is noise at these steps, both orders differ by about what that does to them, times this at most."""
+SMOOTH = 1e-6
+"""A slope with a smaller relative error has no kink."""
 
 FINE = 1e-9
 """An error below this share of the row and of the mean row is not made smaller by another step."""
@@ -107,7 +106,7 @@ def probe(count: int, key: int) -> Tensor:
 
 
 def scales_of(x: Tensor, inputs: Layout) -> Tensor:
-    """The magnitude of each entry (N), kept within a range of its tensor's typical one; 0 where not finite."""
+    """The magnitude of each entry (N), kept near its tensor's typical one; 0 where it is not finite."""
     scales = torch.zeros_like(x)
     for own in inputs.slices:
         size = x[own].abs()
@@ -137,6 +136,45 @@ class Slope:
     def times(self, factor: float) -> Slope:
         """The slope along the direction times a positive factor."""
         return Slope(*(factor * one for one in (self.value, self.error, self.low, self.high)))
+
+
+@dataclass(frozen=True)
+class Level:
+    """A derivative at one step (M), and what limits it."""
+
+    step: float
+    value: Tensor
+    truncation: Tensor
+    noise: Tensor
+    """Of f, as its sixth differences show it."""
+    gain: float
+
+    def error(self, floor: Tensor) -> Tensor:
+        """With its safety factor, for noise that is known of beside its own."""
+        return SAFETY * (self.truncation + self.gain * torch.maximum(self.noise, floor) / self.step)
+
+
+def _best_of(levels: Sequence[Level]) -> tuple[Tensor, Tensor]:
+    """Row by row the derivative with the smallest error.
+
+    Noise does not shrink with the step, curves and oscillations do: what a smaller step shows is noise at a
+    larger one, too, which may have been lucky.
+    """
+    best = error = torch.zeros(0)
+    for number, level in enumerate(levels):
+        smaller = [other.noise for other in levels if other.step < level.step]
+        floor = torch.stack(smaller).nan_to_num(0.0).amax(dim=0) if smaller else torch.zeros_like(level.noise)
+        e = level.error(floor)
+        known = level.value.isfinite() & e.isfinite()
+        d, e = torch.where(known, level.value, 0.0), torch.where(known, e, torch.inf)
+        if not number:
+            best, error = d, e
+            continue
+        apart = (d - best).abs()
+        clash = e.isfinite() & error.isfinite() & (apart > GROWTH * (e + error))
+        best, error = torch.where(e < error, d, best), torch.minimum(e, error)
+        error = torch.where(clash, torch.maximum(error, apart), error)
+    return best, error
 
 
 class Values:
@@ -182,7 +220,7 @@ class Values:
 
     @cached_property
     def centre(self) -> Tensor:
-        """f(x), from a call without a graph, like its neighbours: with one, torch may add in another order."""
+        """f(x) without a graph, like its neighbours: with one, torch may add in another order."""
         return self.at(self.x)
 
     def at(self, x: Tensor) -> Tensor:
@@ -230,8 +268,8 @@ class Values:
         value, taken = self._moved(v, step)
         return _combined({k: value(k) for k in offsets}, offsets, weights) / step, taken
 
-    def at_level(self, v: Tensor, step: float, floor: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """D6 along v, its error, and the noise of f that it shows (M); `floor` is noise that is known of."""
+    def at_level(self, v: Tensor, step: float) -> Level:
+        """D6 along v with what it takes to know its error."""
         two = self._two_sided(v)
         value, _ = self._moved(v, step)
         offsets, weights = TWO_SIDED if two else ONE_SIDED
@@ -239,57 +277,40 @@ class Values:
         low_offsets, low_weights = TWO_SIDED_LOW if two else ONE_SIDED_LOW
         d6 = _combined(f, offsets, weights) / step
         d4 = _combined(f, low_offsets, low_weights) / step
-        row = [f[k] if k in f else self.centre for k in (range(-3, 4) if two else range(7))]
-        sixth = (
-            torch.stack([c * r for c, r in zip((1, -6, 15, -20, 15, -6, 1), row, strict=True)]).sum(0).abs()
-        )
-        noise = torch.maximum(2 * sixth / SIXTH, self.steps.epsilon * self.centre.abs())
-        for known in (floor, self.noise):
-            if known is not None:
-                noise = torch.maximum(noise, known)
+        row = [self.centre if k not in f else f[k] for k in (range(-3, 4) if two else range(7))]  # noqa: SIM401
+        pairs = zip((1, -6, 15, -20, 15, -6, 1), row, strict=True)
+        noise = 2 * torch.stack([c * r for c, r in pairs]).sum(0).abs() / SIXTH
+        noise = torch.maximum(noise, self.steps.epsilon * self.centre.abs())
+        if self.noise is not None:
+            noise = torch.maximum(noise, self.noise)
         truncation = (d6 - d4).abs()
         truncation = torch.where(truncation > CONVERGED * d6.abs(), 4 * truncation, truncation)
-        error = SAFETY * (truncation + GAIN[two] * noise / step + EPSILON * d6.abs())
-        known = d6.isfinite() & error.isfinite()
-        # Of a curve the two orders differ by far more than sixth differences: there these are no noise.
-        shown = torch.where((d6 - d4).abs() <= OF_NOISE * noise / step, noise, 0.0).nan_to_num(0.0)
-        return torch.where(known, d6, 0.0), torch.where(known, error, torch.inf), shown
+        return Level(step, d6, truncation + EPSILON * d6.abs(), noise, GAIN[two])
 
     def slope(self, v: Tensor, share: float = 1.0) -> Slope:
         """The derivative along v, row by row the best of several steps; a kink where no step is good."""
+        levels: list[Level] = []
+        kinks: Slope | None = None
         best = error = torch.zeros(0)
-        found: Slope | None = None
-        noises: list[Tensor] = []
-        for level, step in enumerate(self.steps.levels):
-            # Noise does not shrink with the step: what one has shown holds where another is lucky.
-            floor = torch.stack(noises).amax(dim=0) if noises else None
-            d, e, noise = self.at_level(v, step * share, floor)
-            noises.append(noise)
-            if not level:
-                best, error = d, e
-            else:
-                apart = (d - best).abs()
-                clash = e.isfinite() & error.isfinite() & (apart > GROWTH * (e + error))
-                best, error = torch.where(e < error, d, best), torch.minimum(e, error)
-                error = torch.where(clash, torch.maximum(error, apart), error)
-            fine = FINE * (best.abs() + best.abs().nan_to_num(0.0).mean())
-            if bool((error <= fine).all()):
+        for number, step in enumerate(self.steps.levels):
+            levels.append(self.at_level(v, step * share))
+            best, error = _best_of(levels)
+            fine = bool((error <= FINE * (best.abs() + best.abs().nan_to_num(0.0).mean())).all())
+            if fine and number != 1:  # the noise of that step shows at the next alone
                 return Slope(best, error, best, best)
-            if level == 1 and self._two_sided(v):
-                found = self._with_kinks(v, share, best, error)
-                if bool((found.kink | (error <= fine)).all()):
-                    return found
-        if found is None:
+            if number == 1 and self._two_sided(v):
+                kinks = self._with_kinks(v, share, best, error)
+                if bool((kinks.kink | (error <= SMOOTH * best.abs())).all()):
+                    return kinks
+        if kinks is None:
             return Slope(best, error, best, best)
-        kink = found.kink
-        return Slope(
-            torch.where(kink, found.value, best), torch.where(kink, found.error, error),
-            torch.where(kink, found.low, best), torch.where(kink, found.high, best),
-        )  # fmt: skip
+        at = kinks.kink
+        pairs = ((kinks.value, best), (kinks.error, error), (kinks.low, best), (kinks.high, best))
+        return Slope(*(torch.where(at, one, other) for one, other in pairs))
 
     def _with_kinks(self, v: Tensor, share: float, best: Tensor, error: Tensor) -> Slope:
         """The slope, with both one-sided slopes where they stay apart as the step shrinks."""
-        doubtful = error > 1e-6 * best.abs()
+        doubtful = error > SMOOTH * best.abs()
         if not bool(doubtful.any()):
             return Slope(best, error, best, best)
         sides = []
@@ -315,7 +336,7 @@ class Values:
         )
 
     def weights(self, d: Tensor, key: int, rows: slice | None = None) -> Tensor:
-        """A grad_output (M) that weighs each row by its own slope; zero at other rows, and where none is known."""
+        """A grad_output (M) that weighs each row by its own slope; zero elsewhere."""
         size = d.abs().nan_to_num(torch.inf)
         known = size[size.isfinite()]
         floor = float(known.mean()) / WEIGHED if known.numel() and float(known.mean()) > 0 else 1.0
