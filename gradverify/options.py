@@ -293,7 +293,7 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         metavar="ENGINE",
-        help="probe, or torch: torch.autograd.gradcheck with its tolerances.",
+        help="probe; witnesses; or torch: gradcheck with its tolerances.",
         rich_help_panel=CHECKS,
     ),
     Setting("engine", repeated=True),

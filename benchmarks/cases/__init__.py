@@ -10,7 +10,7 @@
 | `modules/FOLDER/MODULE` | `tests/modules`: what tests of single kinds of samples and guesses are about |
 | `field/FOLDER/MODULE` | `tests/field`: what bug reports and published files found |
 | `unseen/MODULE` | by another hand, frozen before they were run; the truth is in a JSON file beside them |
-| `attacks/attacks` | 77 that attack the derived witness: W wrong, R right, S a surrogate that nothing declares |
+| `attacks/attacks` | 77 that attack the derived witness: W wrong, R right, S an undeclared surrogate |
 | `published/PACKAGE` | the specs of `specs/`, where the package is installed |
 """
 

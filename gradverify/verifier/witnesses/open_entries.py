@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import Counter
 from gradverify.verifier.witnesses.answers import Asked, Reason
 from gradverify.verifier.witnesses.claim import Map, units
 from gradverify.verifier.witnesses.proof import OF_MEDIAN_ZERO, Proof, alone, differing
@@ -135,7 +134,7 @@ class Open:
 
     def start_of(self, column: int) -> int:
         """Where the input of a column begins."""
-        return next(s.start for s in self.inputs.slices if s.start <= column < s.stop)
+        return next(int(s.start) for s in self.inputs.slices if s.start <= column < s.stop)
 
     def bar(self, k: int, column: int) -> float:
         """The tolerance at an entry, scaled by its row."""
@@ -171,5 +170,5 @@ class Open:
 
 def calls(asked: Asked) -> int:
     """So many were made of user code."""
-    counter: Counter = asked.counter
-    return counter.forward + counter.backward
+    made: int = asked.counter.forward + asked.counter.backward
+    return made
