@@ -106,6 +106,8 @@ class CaseVerified:
     """(output, input) pairs without a result at any point."""
     remarks: tuple[str, ...] = ()
     swept: Swept = field(default_factory=Swept)
+    witnesses: tuple[str, ...] = ()
+    """What its gradient was held against."""
     not_judged: int = 0
     """Entries whose difference the rounding of the target's own operations explains."""
     applied: tuple[tuple[str, str], ...] = ()

@@ -204,6 +204,15 @@ MOST_DECADES = 4
 BESIDE_THRESHOLDS = SMALL_DECLARED + 1 + MOST_DECADES
 """The wide draw of values beside the thresholds of the source, after those of the decades."""
 
+STRATA_FROM = 200
+"""The wide draws from this one on hold values of every twentieth of a declared range."""
+
+STRATA = 20
+"""Parts of equal width of a declared range, each of which is met whatever the seed."""
+
+OF_EACH = 2
+"""Entries that lie in each of them, of tensors with more than one."""
+
 UNDECLARED_BESIDE = SMALL_DECLARED - 1
 """The same where no range is declared, after the draws of every round."""
 
@@ -274,6 +283,14 @@ def draws_of_decades(spec: TensorInput) -> int:
     strata = FEWEST_STRATA * len(ends)
     needed = max(decades if decades > count // 2 else 0, strata if count < 2 * strata else 0)
     return min(MOST_DECADES, math.ceil(needed / count)) if count else 0
+
+
+def strata_points(case: Case) -> tuple[tuple[Point, int], ...]:
+    """The draws in which each part of every declared range has an entry."""
+    drawn = [t for i in case.inputs for t in tensors_of(i) if t.value is None and not t.make]
+    ranged = [t for t in drawn if is_floating(t) and t.range is not None and not t.structure and _count(t)]
+    draws = max((min(STRATA, math.ceil(OF_EACH * STRATA / _count(t))) for t in ranged), default=0)
+    return () if case.hook else tuple((Point.WIDE, STRATA_FROM + k) for k in range(draws))
 
 
 def _undeclared_points(drawn: list[TensorInput], rounds: int) -> Iterator[tuple[Point, int]]:

@@ -186,6 +186,8 @@ class TargetReport:
     evaluations: Evaluations = field(default_factory=Evaluations)
     smallest_visible_error: float | None = None
     """The smallest relative error that every covered Jacobian entry would have shown."""
+    witnesses: tuple[str, ...] = ()
+    """What its gradient was held against: `derived`, `values`; empty where the engine has none."""
     not_judged: int = 0
     """Jacobian entries whose difference the rounding of the target's own operations explains."""
     sizes_swept: int = 0

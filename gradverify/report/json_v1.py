@@ -102,6 +102,7 @@ def _target(report: TargetReport) -> dict[str, Json]:
         "line": target.line,
         "status": report.status,
         "inputs": report.inputs,
+        "witnesses": [*report.witnesses],
         "cases": report.cases,
         "infeasible": report.infeasible,
         "evaluations": {"forward": report.evaluations.forward, "backward": report.evaluations.backward},

@@ -150,6 +150,8 @@ def _verified(report: TargetReport, varied: str) -> str:
     verified += "".join(f", {phrase}" for phrase in _narrower_than_it_reads(report))
     verified += f", {varied}" if varied else ""
     verified += _untried(report.swept.not_past)
+    if report.witnesses:
+        verified += f", by {' and '.join(report.witnesses)}"
     if report.smallest_visible_error is not None:
         verified += f"; sees errors > {small(report.smallest_visible_error)}"
     return f"{verified}; quick: base case only" if report.effort is Effort.QUICK else verified

@@ -348,6 +348,7 @@ class TargetState:
             infeasible=self.plan.infeasible,
             evaluations=sum((c.evaluations for c in self.verified), Evaluations()),
             smallest_visible_error=max(visible) if visible else None,
+            witnesses=tuple(sorted({w for c in self.verified for w in c.witnesses})),
             not_judged=sum(c.not_judged for c in self.verified),
             sizes_swept=len(sizes) + len(swept.sizes),
             points=sum(c.points for c in self.verified),

@@ -17,6 +17,8 @@ from gradverify.model.case import (
     KEEP_AWAY,
     MODERATE,
     SMALL_DECLARED,
+    STRATA,
+    STRATA_FROM,
     UNDECLARED_BESIDE,
     draws_of_decades,
     holds_small_values,
@@ -55,6 +57,8 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
         values = _of_both_signs(values, interval)
     if point is Point.TYPICAL and draw % 2:
         values = _other_sign(values, draw_values(spec, seed, point, draw - 1), interval)
+    if point is Point.WIDE and spec.range is not None and draw >= STRATA_FROM:
+        return _of_strata(spec, seed, draw - STRATA_FROM)
     if point is Point.WIDE and spec.range is not None and draw >= SMALL_DECLARED:
         offset = source_of(seed, spec.name, point, SMALL_DECLARED).random()
         return _of_magnitudes(spec, values, source, draw, offset)
@@ -296,6 +300,27 @@ def _of_magnitudes(
         if low < moved < high and moved not in taken and not near:
             values[place] = moved
             taken.add(moved)
+    source.shuffle(values)
+    return values
+
+
+def _of_strata(spec: TensorInput, seed: int, draw: int) -> list[float]:
+    """Values that go through all parts of a declared range, over the entries and then over the draws."""
+    low, high = interval_of(spec, Point.WIDE)
+    count, width = math.prod(spec.shape), (high - low) / STRATA
+    order = list(range(STRATA))
+    source_of(seed, spec.name, Point.WIDE, STRATA_FROM).shuffle(order)
+    source = source_of(seed, spec.name, Point.WIDE, STRATA_FROM + draw)
+    digits = max(0, 3 - math.floor(math.log10(width))) if width > 0 else 0
+    values = []
+    for place in range(count):
+        stratum = order[(draw * count + place) % STRATA]
+        # Away from the ends of the part, and from declared kinks: the other half of it has none then.
+        for share in (source.uniform(0.1, 0.9), 0.25, 0.75):
+            value = round(low + (stratum + share) * width, digits)
+            if all(abs(value - point) >= KEEP_AWAY * width for point in (0.0, *spec.avoid)):
+                break
+        values.append(min(max(value, low), high))
     source.shuffle(values)
     return values
 

@@ -35,6 +35,8 @@ class CaseState:
     """Whether a pair was right at some typical sample."""
     unknown: dict[Pair, tuple[Sample, Unknown | NotJudged]] = field(default_factory=dict)
     """The last answer that tells nothing, of a typical sample."""
+    witnesses: set[str] = field(default_factory=set)
+    """Those that spoke."""
     has_entries: bool = False
     compiled: bool = False
     swept: Swept = field(default_factory=Swept)
@@ -64,6 +66,7 @@ class CaseState:
                 self.visible = min(
                     answer.visible, self.visible if self.visible is not None else answer.visible
                 )
+        self.witnesses |= judgement.witnesses
         self.has_entries |= bool(sample.inputs.size and sample.problem.outputs.size)
 
     def count(self, sample: Sample) -> None:
@@ -88,6 +91,7 @@ class CaseState:
             evaluations=self.evaluations,
             points=self.points,
             smallest_visible_error=self.visible,
+            witnesses=tuple(sorted(self.witnesses)),
             not_judged=self.not_judged,
             capabilities=(
                 ("double_backward", self.double_backward or "not-run"),

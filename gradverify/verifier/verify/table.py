@@ -54,7 +54,8 @@ class At:
     @property
     def is_afar(self) -> bool:
         """Whether it is at special values, or at the ends of a range, where a branch may begin."""
-        return self.is_listed and self.planned.is_first and self.sample.point is not Point.TYPICAL
+        afar = self.sample.point is not Point.TYPICAL and not self.sample.draw
+        return self.is_listed and self.planned.is_first and afar
 
     @property
     def is_verified(self) -> bool:
