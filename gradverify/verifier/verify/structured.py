@@ -168,14 +168,16 @@ def wrong_with_structure(sample: Sample, asked: Asked, *, smooth: bool = True) -
     Unless `smooth`, derived may have taken another side of a kink.
     """
     outputs = sample.problem.outputs
-    if not outputs.size or not sample.inputs.size:
+    if not outputs.size or not sample.inputs.size or asked.sixteen:
         return
     w = probe(outputs.size, asked.key + 29)
-    nothing = asked.claim.row(torch.zeros_like(w))
-    if not isinstance(nothing, Raised) and bool((nothing != 0).any()):
-        zeros = Structure("of zeros", ZEROS, _dense)
-        yield _finding(sample, zeros, nothing, torch.zeros_like(nothing), nothing != 0)
-        return
+    pair = asked.claim.rows(torch.stack([torch.zeros_like(w), w]))
+    if not isinstance(pair, Raised):
+        some = (pair[0] != 0) & pair[1].isfinite()  # of an infinite slope NaN is what comes of zeros
+        if bool(some.any()):
+            zeros = Structure("of zeros", ZEROS, _dense)
+            yield _finding(sample, zeros, pair[0], torch.zeros(len(some)).double(), some)
+            return
     made = _distinct({s: _of(s, sample, w) for s in STRUCTURES})
     found = asked.claim.rows(torch.stack([w, *(u * 2.0**s.bits for s, u in made.items())]))
     if isinstance(found, Raised):

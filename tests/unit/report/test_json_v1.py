@@ -8,8 +8,9 @@ from gradverify.model import Mistake, Settings, SourceChange, Verdict
 from gradverify.report.json_v1 import render_json
 
 TARGET_KEYS = [
-    "target", "name", "kind", "file", "line", "status", "inputs", "witnesses", "cases", "infeasible", "evaluations",
-    "smallest_visible_error", "not_judged", "domain", "swept", "checks", "capabilities", "findings",
+    "target", "name", "kind", "file", "line", "status", "inputs", "witnesses", "cases", "infeasible",
+    "evaluations", "smallest_visible_error", "not_judged", "domain", "swept", "checks", "capabilities",
+    "findings",
 ]  # fmt: skip
 FINDING_KEYS = [
     "code", "name", "severity", "expected", "message", "hint", "cause", "factor", "case", "output", "input",
