@@ -1,4 +1,4 @@
-"""How often forward and backward are called for Functions that everybody writes, each with a spec of four cases.
+"""How often forward and backward are called for Functions that everybody writes, each with four cases.
 
     python benchmarks/calls.py [--engine ENGINE ...] [--select CODES]
 
