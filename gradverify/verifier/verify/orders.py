@@ -84,8 +84,9 @@ def ask_first(
     every = (_finding(sample, pair, a, witnesses, declared=declared) for pair, a in found.answers.items())
     findings = [one for one in every if one is not None]
     measured = any(isinstance(a, Wrong) and not a.again for a in found.answers.values())
-    if measured and any(f.code == "GV101" for f in findings) and _ignores_or_bends(asked):
-        findings = [_nonlinear(f) if f.code == "GV101" else f for f in findings]
+    bends = _how_it_bends(asked) if measured and any(f.code == "GV101" for f in findings) else ""
+    if bends:
+        findings = [_nonlinear(f, bends) if f.code == "GV101" else f for f in findings]
     for f in findings:  # what is wrong at another sample, too, is called the same there
         if f.output in sample.problem.output_positions and f.input in sample.problem.input_names:
             pair = sample.problem.output_positions.index(f.output), sample.problem.input_names.index(f.input)
@@ -104,7 +105,7 @@ def _finding(  # noqa: PLR0911 - a row for each kind of answer
         if answer.again:
             return _again(sample, position, name, witnesses.wrong.get(pair, "GV101"))
         made = wrong_gradient(sample, position, pair[1], answer)
-        if answer.nonfinite and not declared:  # nobody says that such values are valid
+        if answer.nonfinite and not declared and not (answer.both and answer.smooth):
             return replace(made, severity=Severity.WARNING)
         twice = pair in witnesses.suspected  # values at two draws are both witnesses
         witnesses.suspected |= {pair} if not declared and not answer.rounded else set()
@@ -126,26 +127,37 @@ def _again(sample: Sample, position: int, name: str, code: str) -> Finding:
     return sample.finding(code, said, output=position, input=name, badness=0.0, severity=Severity.ERROR)
 
 
-def _ignores_or_bends(asked: Asked) -> bool:
-    """Whether backward is not linear in grad_output: twice as much, or the sum of two, gives another."""
+def _how_it_bends(asked: Asked) -> str:
+    """How backward is not linear in grad_output, as a cause; empty where it is linear."""
     u, w = (probe(asked.problem.outputs.size, k) for k in (211, 223))
     found = asked.claim.afresh().rows(torch.stack([u, w, 2 * u, u + w]))
     if isinstance(found, Raised):
-        return False
+        return ""
     a, b, twice, both = found
+    if bool(((twice == a) & (a == b)).all()) and bool(a.any()):
+        return "grad-output-ones"
     size = (a.abs() + b.abs()).nan_to_num(0.0)
     bar = max(PROPORTIONAL, asked.rtol if asked.rtol > 1e-7 else 0.0) * (size + size.mean())
     off = ((twice - 2 * a).abs() > bar) | ((both - a - b).abs() > bar)
-    return bool((off & a.isfinite() & b.isfinite()).any())
+    return "grad-output-nonlinear" if bool((off & a.isfinite() & b.isfinite()).any()) else ""
 
 
-def _nonlinear(finding: Finding) -> Finding:
-    return replace(
-        finding,
-        code="GV106",
-        message=f"{finding.message}; and it is not linear in grad_output",
-        hint="Backward must multiply grad_output by the derivative: twice of it, twice the gradient.",
-    )
+LINEAR = {
+    "grad-output-ones": (
+        "backward ignores grad_output",
+        "Multiply by grad_output: it is not always ones.",
+    ),
+    "grad-output-nonlinear": (
+        "it is not linear in grad_output",
+        "Backward must multiply grad_output by the derivative: twice of it, twice the gradient.",
+    ),
+}
+"""What is said of each cause, and its hint."""
+
+
+def _nonlinear(finding: Finding, cause: str) -> Finding:
+    said, hint = LINEAR[cause]
+    return replace(finding, code="GV106", message=f"{finding.message}; and {said}", hint=hint, cause=cause)
 
 
 @dataclass(frozen=True)

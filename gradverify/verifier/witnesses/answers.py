@@ -62,6 +62,8 @@ class Wrong:
     both: bool
     """Derived and values refute it."""
     nonfinite: bool = False
+    smooth: bool = False
+    """Derived is the same beside the point."""
     rounded: bool = False
     """What rounding of backward explains: the formula is right, and unstable."""
     missing: bool = False

@@ -45,26 +45,30 @@ MOST_COLUMNS = 3
 def see_ties(c: Open) -> None:
     """Mark where derived is another beside the point: a tie may have the same slope from every side."""
     witness, apart = c.asked.witness, c.apart & c.mine.isfinite()
-    if witness is None or c.theirs is None or not bool(apart.any()):
+    if witness is None or c.theirs is None or not bool(c.apart.any()):
         return
     ways = [probe(len(c.values.x), c.asked.key + 31 + k) for k in range(2)]
     found = _beside(c, ways, BESIDE)
-    if found is None:
+    near = _beside(c, ways, BESIDE / NEARER) if found is not None and _may_tie(c, found) else None
+    if found is None or (near is None and _may_tie(c, found)):
         return
-    if not bool(_moved(c, found)[apart].any()):
-        return
-    near = _beside(c, ways, BESIDE / NEARER)
-    if near is None:
-        return
-    stays = (near - c.theirs).abs().amax(dim=0) > (found - c.theirs).abs().amax(dim=0) / SHRINKS
-    torn, several = _moved(c, found) & stays & apart, False
-    c.ways, c.nearby = ways, [*found]
-    for k in torn.any(dim=1).nonzero()[:, 0].tolist():
+    torn = torch.zeros_like(apart)
+    if near is not None:
+        stays = (near - c.theirs).abs().amax(dim=0) > (found - c.theirs).abs().amax(dim=0) / SHRINKS
+        torn = _moved(c, found) & stays
+    c.rough = torn.any(dim=1) | ~found.isfinite().all(dim=2).all(dim=0)
+    c.ways, c.nearby, several = ways, [*found], False
+    for k in (torn & apart).any(dim=1).nonzero()[:, 0].tolist():
         c.state[k, apart[k]] = TORN if k < c.count else RIGHT
         c.settled[k] |= apart[k]
         several |= k >= c.count
     if several and not c.count:
         _ask_for_rows(c, apart)
+
+
+def _may_tie(c: Open, nearby: Tensor) -> bool:
+    """Whether an entry that differs is another beside the point, or one is no number."""
+    return bool((_moved(c, nearby) & c.apart).any()) or not bool(c.mine.isfinite().all())
 
 
 def see_a_tie_by_values(c: Open, column: int) -> None:

@@ -93,6 +93,8 @@ class Open:
             self.mine.new_full(self.mine.shape, torch.nan) if self.theirs is None else self.theirs.clone()
         )
         self.error = torch.zeros_like(self.mine)
+        self.rough = torch.ones(len(self.mine), dtype=torch.bool)
+        """Rows whose gradient is another beside the point, as far as that was looked at."""
         self.ways: list[Tensor] = []
         self.nearby: list[Tensor] = []
         self.settled = torch.zeros_like(self.apart)

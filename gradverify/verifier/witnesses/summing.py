@@ -110,6 +110,7 @@ def _wrong(c: Open, rows: Tensor, own: slice, block: Tensor, wrong: Tensor) -> W
         float(known.max()) if known.numel() else 0.0,
         both=bool((block == BOTH).any()),
         nonfinite=bool(nonfinite.sum() == wrong.sum()),
+        smooth=c.theirs is not None and not bool(c.rough[rows[: len(c.rough)].nonzero()[:, 0]].any()),
         missing=not bool(c.mine[rows][:, own].any()),
         matrices=(c.mine[rows][:, own][unit], expected[unit], wrong[unit]) if whole else None,
     )
