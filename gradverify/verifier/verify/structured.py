@@ -21,6 +21,7 @@ from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Block
 from gradverify.verifier.witnesses.answers import Asked
+from gradverify.verifier.witnesses.proof import OF_FLOAT32
 from gradverify.verifier.witnesses.rounding import FACTOR, spread
 from gradverify.verifier.witnesses.values import EPSILON, probe
 
@@ -288,7 +289,7 @@ def _takes_fewer_steps(asked: Asked, trial: _Trial) -> bool:
 
 def _off(asked: Asked, claim: Tensor, expected: Tensor, floor: Tensor) -> Tensor:
     """Entries that differ; numbers as large as `floor` may have cancelled (bool, N)."""
-    short = asked.rtol if asked.values.steps.epsilon > EPSILON else 0.0
+    short = OF_FLOAT32 if asked.values.steps.is_short else 0.0
     size = expected.abs() + claim.abs().nan_to_num(0.0, 0.0, 0.0)
     largest = torch.maximum(expected.abs().nan_to_num(0.0, 0.0, 0.0).max(), floor)
     bar = max(LINEAR, short, asked.rtol) * size + max(OF_LARGEST, short) * largest

@@ -23,9 +23,6 @@ from gradverify.verifier.witnesses.derived import Derived, NoDerived, derive
 from gradverify.verifier.witnesses.rounding import SHORT, SIXTEEN_BITS, Formats, has_digits_of_float32
 from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Values, probe
 
-OF_FLOAT32 = 64 * 2.0**-23
-"""Relative tolerance of gradients that are computed in float32: what a few dozen roundings make."""
-
 OF_SECOND = 1e-6
 """The same of second derivatives in float64: two formulas in a row."""
 
@@ -114,7 +111,7 @@ def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared:
         derived=Claim(derived.problem, held=held_or_none) if isinstance(derived, Derived) else None,
         hides=isinstance(derived, Derived) and bool(derived.hides),
         trust=known.first,
-        rtol=max(settings.rtol, OF_FLOAT32) if short else settings.rtol,
+        rtol=settings.rtol,
         atol=settings.atol,
         declared=declared,
         budget=witnesses.budget,
@@ -167,7 +164,7 @@ def against(sample: Sample, graph: Graph, composite: CallProblem, known: Options
         derived=Claim(composite),
         hides=False,
         trust=Trust(confirmed=True),
-        rtol=max(settings.rtol, OF_FLOAT32) if short else settings.rtol,
+        rtol=settings.rtol,
         atol=settings.atol,
         declared=True,
         budget=Budget(),

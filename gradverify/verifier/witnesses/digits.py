@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.witnesses.claim import Map
-from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, UNSEEN, WRONG, Open
+from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, RIGHT, UNSEEN, WRONG, Open
 from gradverify.verifier.witnesses.rounding import explained, spread
-
-FINEST = 1e-6
-"""Tolerances up to which digits below them are looked at."""
 
 DIGITS_LOST = 1e-11
 """A relative deviation from derived that is worth asking for rounding."""
@@ -53,13 +50,24 @@ def ask_for_rounding(c: Open) -> None:
     else:  # what explains the worst rows explains the others
         c.rounded = suspect
     c.state[c.rounded] = UNSEEN
+    if c.theirs is not None and c.asked.declared and not c.asked.hides:
+        # Equal to derived within rounding: it is right as far as there are digits.
+        c.state[c.rounded & _within(c, chosen, allowed)] = RIGHT
     c.rounded &= off > c.unseen()
+
+
+def _within(c: Open, chosen: Sequence[int], allowed: Tensor) -> Tensor:
+    """Entries of some rows that are derived's to within what is allowed; of others as many (bool, K × N)."""
+    assert c.theirs is not None  # noqa: S101 - for the type checker
+    bars = allowed.amax(dim=0, keepdim=True).expand_as(c.mine).clone()
+    bars[list(chosen)] = allowed
+    return (c.mine - c.theirs).abs() <= bars
 
 
 def look_for_lost_digits(c: Open) -> None:
     """Note what agrees with derived within the tolerance, and by more than the rounding of both does not."""
     c.lost = torch.zeros_like(c.apart)
-    if c.theirs is None or c.asked.hides or c.asked.rtol > FINEST or not c.asked.declared:
+    if c.theirs is None or c.asked.hides or c.values.steps.is_short or not c.asked.declared:
         return
     off = (c.mine - c.theirs).abs()
     middle = c.theirs.abs().median(dim=1, keepdim=True).values

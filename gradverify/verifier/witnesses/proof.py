@@ -11,7 +11,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.witnesses.answers import Asked, Entry, Wrong
 from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.rounding import FACTOR
-from gradverify.verifier.witnesses.values import Difference, differences, probe
+from gradverify.verifier.witnesses.values import EPSILON, Difference, differences, probe
 
 OF_MEDIAN_ZERO = 1e-3
 """Share of the largest entry that scales the tolerance where most entries of a row are zero."""
@@ -60,7 +60,11 @@ def alone(u: Tensor, rows: slice) -> Tensor:
     return alone
 
 
-def _bars(asked: Asked, rows: Tensor, cotangents: Tensor) -> Tensor:
+OF_FLOAT32 = 64 * 2.0**-23
+"""Relative tolerance of gradients that have the digits of float32: what a few dozen roundings make."""
+
+
+def _bars(asked: Asked, rows: Tensor, cotangents: Tensor, rtol: Tensor) -> Tensor:
     """What gradients for the same grad_outputs may differ by (K × N): the tolerance, scaled by the row."""
     size = rows.abs().nan_to_num(0.0, 0.0, 0.0)
     floor = torch.zeros_like(size)
@@ -69,13 +73,26 @@ def _bars(asked: Asked, rows: Tensor, cotangents: Tensor) -> Tensor:
         middle, most = part.median(dim=1, keepdim=True).values, part.amax(dim=1, keepdim=True)
         floor[:, own] = torch.where(middle > 0, middle, OF_MEDIAN_ZERO * most)
     moves = (size * asked.values.scale).amax(dim=1, keepdim=True)  # numbers of that size may have cancelled
-    rounding = FACTOR * asked.values.steps.epsilon * moves / asked.values.scale.clamp_min(1e-300)
-    return asked.rtol * (size + floor) + rounding + asked.atol * cotangents.abs().sum(dim=1, keepdim=True)
+    rounding = FACTOR * EPSILON * moves / asked.values.scale.clamp_min(1e-300)
+    return rtol * (size + floor) + rounding + asked.atol * cotangents.abs().sum(dim=1, keepdim=True)
+
+
+def _rtol_of(asked: Asked, rows: Tensor) -> Tensor:
+    """The tolerance of each row (K × 1): a gradient with the digits of float32 alone is held to those.
+
+    Where forward has no more of them: what only backward computes shorter is lost digits.
+    """
+    rtol = torch.full((len(rows), 1), asked.rtol, dtype=torch.float64)
+    if not asked.values.steps.is_short:
+        return rtol
+    survive = (rows.to(torch.float32).to(torch.float64) == rows) | ~rows.isfinite()
+    return torch.where(survive.all(dim=1, keepdim=True), max(asked.rtol, OF_FLOAT32), rtol)
 
 
 def differing(asked: Asked, mine: Tensor, theirs: Tensor, cotangents: Tensor) -> Tensor:
     """Entries in which they differ beyond tolerance; NaN of the witness is no claim (bool, K × N)."""
-    apart = ~((mine - theirs).abs() <= _bars(asked, theirs, cotangents)) & (mine != theirs)
+    bars = _bars(asked, theirs, cotangents, _rtol_of(asked, mine))
+    apart = ~((mine - theirs).abs() <= bars) & (mine != theirs)
     return apart & ~(theirs.isnan() & mine.isfinite())
 
 

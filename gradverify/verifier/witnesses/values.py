@@ -70,6 +70,11 @@ class Steps:
     near: tuple[float, float]
     """Two steps at which a kink shows."""
 
+    @property
+    def is_short(self) -> bool:
+        """Whether forward has fewer digits than float64."""
+        return self.epsilon > EPSILON
+
 
 FLOAT64 = Steps(
     EPSILON,
