@@ -213,6 +213,12 @@ STRATA = 20
 OF_EACH = 2
 """Entries that lie in each of them, of tensors with more than one."""
 
+WHOLE_FROM = SMALL_DECLARED // 2
+"""The wide draws from this one on lie as a whole on one side of zero, or of a threshold of the source."""
+
+MOST_WHOLE = 2
+"""Thresholds that have such draws."""
+
 UNDECLARED_BESIDE = SMALL_DECLARED - 1
 """The same where no range is declared, after the draws of every round."""
 
@@ -291,6 +297,17 @@ def strata_points(case: Case) -> tuple[tuple[Point, int], ...]:
     ranged = [t for t in drawn if is_floating(t) and t.range is not None and not t.structure and _count(t)]
     draws = max((min(STRATA, math.ceil(OF_EACH * STRATA / _count(t))) for t in ranged), default=0)
     return () if case.hook else tuple((Point.WIDE, STRATA_FROM + k) for k in range(draws))
+
+
+def whole_points(case: Case) -> tuple[tuple[Point, int], ...]:
+    """The draws whose tensors lie on one side of zero, or of a threshold: sums, maxima and norms do, then."""
+    drawn = [t for i in case.inputs for t in tensors_of(i) if t.value is None and not t.make]
+    free = [t for t in drawn if is_floating(t) and is_free(t) and not t.structure and _count(t)]
+    signs = 2 if any(is_signed(t) for t in free) else 0
+    draws = 2 + max((2 * min(MOST_WHOLE, len(t.beside) // 2) for t in free), default=0)
+    return (
+        () if case.hook or not free else tuple((Point.WIDE, WHOLE_FROM + k) for k in range(2 - signs, draws))
+    )
 
 
 def _undeclared_points(drawn: list[TensorInput], rounds: int) -> Iterator[tuple[Point, int]]:

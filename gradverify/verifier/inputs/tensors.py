@@ -36,6 +36,7 @@ from gradverify.model.case import (
     SMALL_VALUES,
     SQUARE,
     UNDECLARED_BESIDE,
+    WHOLE_FROM,
     ZEROS,
     allows_zero,
     is_declared,
@@ -43,6 +44,7 @@ from gradverify.model.case import (
     is_signed,
 )
 from gradverify.verifier.inputs.values import (
+    DOMAINS,
     SMALL,
     draw_booleans,
     draw_integers,
@@ -75,6 +77,8 @@ NEAR_AN_END = (1e-4, 0.3)
 
 def draw_undeclared(spec: TensorInput, seed: int, point: Point, draw: int) -> list[float]:
     """The entries of a real floating tensor in row-major order, at a draw that is not declared."""
+    if point is Point.WIDE and WHOLE_FROM <= draw < UNDECLARED_BESIDE:
+        return _whole(spec, seed, draw)
     if point is Point.WIDE:
         plain = not is_free(spec) or draw == UNDECLARED_BESIDE
         return draw_values(spec, seed, point, draw) if plain else _wide(spec, seed, draw)
@@ -113,6 +117,32 @@ def draw_duplicates(spec: TensorInput, seed: int, draw: int) -> list[int]:
 def draw_one_truth(spec: TensorInput, draw: int) -> list[bool]:
     """A mask that lets everything through, or nothing."""
     return [(draw - 1) % 2 == ZEROS] * math.prod(spec.shape)
+
+
+def _whole(spec: TensorInput, seed: int, draw: int) -> list[float]:
+    """Typical values of one sign; then all beyond a threshold, and all far below it."""
+    values, number = draw_values(spec, seed, Point.TYPICAL, 0), draw - WHOLE_FROM
+    if not is_free(spec) or spec.structure:
+        return values
+    if number < 2:
+        sign = -1 if number else 1
+        return [sign * abs(v) for v in values] if is_signed(spec) and not spec.avoid else values
+    place, is_small = divmod(number - 2, 2)
+    if len(spec.beside) < 2 * place + 2:
+        return values
+    nearer, beyond = spec.beside[2 * place : 2 * place + 2]
+    source, count = source_of(seed, spec.name, Point.WIDE, draw), len(values)
+    shares = [float(f"{1 + (k + source.random()) / count:.3g}") for k in range(count)]
+    source.shuffle(shares)
+    size = nearer / (8 * count) if is_small else beyond  # of so many entries a norm is below it, too
+    found = [
+        math.copysign(share * size, v if is_small else beyond)
+        for share, v in zip(shares, values, strict=True)
+    ]
+    low, high = DOMAINS[spec.domain]
+    return [
+        f if low < f < high and not _is_avoided(spec, f) else v for f, v in zip(found, values, strict=True)
+    ]
 
 
 def _wide(spec: TensorInput, seed: int, draw: int) -> list[float]:

@@ -495,14 +495,16 @@ class VjpProblem(_Map):
         the node that raises.
         """
         graph = self.first_order.graph(primals[: self._count])
-        if isinstance(graph, Raised):
-            return graph
-        cotangents = tuple(u.requires_grad_() for u in copies(primals[self._count :]))
-        result = self.back(graph.value, cotangents, differentiate_with_graph)
+        return graph if isinstance(graph, Raised) else self.graph_from(graph.value, primals[self._count :])
+
+    def graph_from(self, graph: Graph, cotangents: Sequence[Tensor]) -> Returned[Graph] | Raised:
+        """The same from a forward that was called before."""
+        given = tuple(u.requires_grad_() for u in copies(cotangents))
+        result = self.back(graph, given, differentiate_with_graph)
         if isinstance(result, Raised):
             return result
-        gradients = with_zeros(result.value, graph.value.leaves)
-        return Returned(Graph((*graph.value.leaves, *cotangents), gradients, graph.value.outputs))
+        gradients = with_zeros(result.value, graph.leaves)
+        return Returned(Graph((*graph.leaves, *given), gradients, graph.outputs))
 
     @property
     def _count(self) -> int:

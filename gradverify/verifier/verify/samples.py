@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gradverify.model import Beyond, Case, Effort, Point, TargetPlan
-from gradverify.model.case import is_declared, points_of, strata_points
+from gradverify.model.case import is_declared, points_of, strata_points, whole_points
 
 
 class Kind(StrEnum):
@@ -46,7 +46,12 @@ def planned(plan: TargetPlan, effort: Effort) -> Iterator[Planned]:
         met.add(case.options)
         draws = points_of(case, effort)
         if first and effort is not Effort.QUICK:
-            draws = (*(d for d in draws if is_declared(*d)), *strata_points(case), *draws)
+            draws = (
+                *(d for d in draws if is_declared(*d)),
+                *strata_points(case),
+                *draws,
+                *whole_points(case),
+            )
             draws = tuple(dict.fromkeys(draws))
         yield Planned(
             case, Kind.LISTED, draws if first else tuple(d for d in draws if is_declared(*d)), first

@@ -115,6 +115,10 @@ def _negative(_: Block, w: Tensor) -> Tensor:
     return -w.abs()
 
 
+def _positive(_: Block, w: Tensor) -> Tensor:
+    return w.abs()
+
+
 def _rows_of_different_size(_: Block, w: Tensor) -> Tensor:
     if not w.dim() or not w.numel():
         return w
@@ -137,6 +141,7 @@ STRUCTURES = (
     Structure("with one entry in each row", ONE_ENTRY, _one_of_each_row),
     Structure("with a single entry", ONE_ENTRY, _one_entry),
     Structure("of negative numbers alone", SIGN, _negative),
+    Structure("of positive numbers alone", SIGN, _positive),
     Structure("whose rows differ in size, some of them zero", SKIPPED, _rows_of_different_size),
     Structure(f"multiplied by 2^{FEW_BITS}", THRESHOLD, _dense, FEW_BITS),
     Structure(f"multiplied by 2^{-FEW_BITS}", THRESHOLD, _dense, -FEW_BITS),

@@ -36,10 +36,14 @@ class At:
     """What the contract says."""
 
     @property
+    def is_declared(self) -> bool:
+        """Whether its values are what the spec says is valid."""
+        return is_declared(self.sample.point, self.sample.draw)
+
+    @property
     def is_listed(self) -> bool:
         """Whether the spec declares it, case and values."""
-        declared = is_declared(self.sample.point, self.sample.draw)
-        return self.planned.kind is Kind.LISTED and declared
+        return self.planned.kind is Kind.LISTED and self.is_declared
 
     @property
     def is_first_draw(self) -> bool:
@@ -107,13 +111,17 @@ def _grad_outputs(at: At) -> Iterator[Finding]:
 
 
 def _second_order(at: At) -> Iterator[Finding]:
-    found = ask_second(at.sample, at.first, at.witnesses)
-    at.state.worsen(Family.GRADGRADCHECK, found.outcome)
+    known = at.witnesses.of(at.sample)
+    found = ask_second(at.sample, at.graph, at.first, at.witnesses, prove=at.is_once)
+    errors = [f for f in found.findings if f.severity is Severity.ERROR]
     if at.is_once:
         at.state.double_backward = found.double_backward
-        yield from found.findings
-    else:
-        yield from (f for f in found.findings if f.severity is Severity.ERROR)
+        known.twice = found.double_backward == "yes"
+    elif errors:
+        known.twice = False  # one sample says it
+    if at.is_declared or errors:
+        at.state.worsen(Family.GRADGRADCHECK, found.outcome)
+    yield from found.findings if at.is_once else (as_kind(f, at.planned.kind) for f in errors)
 
 
 QUESTIONS = (
@@ -133,7 +141,7 @@ QUESTIONS = (
     Question(
         "second order",
         ("GV201", "GV202", "GV203"),
-        lambda at: (at.is_once or at.is_afar) and at.is_verified,
+        lambda at: at.is_verified and (at.is_once or at.witnesses.of(at.sample).twice),
         _second_order,
     ),
 )

@@ -38,6 +38,8 @@ class Options:
     second: Trust = field(default_factory=Trust)
     form: str = "eager"
     """The form of derived to begin with: nothing hid in those before it where it was tried."""
+    twice: bool = False
+    """Backward was seen to be differentiable, and its derivative is right so far."""
     formats: frozenset[torch.dtype] | None = None
     """In which forward computes; None until it was watched."""
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.witnesses.answers import Asked, Entry, Wrong
-from gradverify.verifier.witnesses.claim import Map
+from gradverify.verifier.witnesses.claim import Claim, Map
 from gradverify.verifier.witnesses.rounding import FACTOR
 from gradverify.verifier.witnesses.values import EPSILON, Difference, differences, probe
 
@@ -31,11 +32,14 @@ def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
     u = probe(outputs.size, asked.key + 5)
     cotangents = torch.stack([alone(u, rows) for rows in outputs.slices])
     cotangents = cotangents if len(cotangents) < 2 else torch.cat([cotangents, u[None]])
-    mine, theirs = asked.claim.rows(cotangents), witness.rows(cotangents)
-    if isinstance(mine, Raised):
-        return mine
-    if isinstance(theirs, Raised):
-        return None
+    if isinstance(asked.problem, VjpProblem) and len(cotangents) > 1:
+        together = _both(asked, witness, u[None])
+        if not isinstance(together, tuple) or not bool(differing(asked, *together, u[None]).any()):
+            return {} if isinstance(together, tuple) else together
+    found_of_each = _both(asked, witness, cotangents)
+    if not isinstance(found_of_each, tuple):
+        return found_of_each
+    mine, theirs = found_of_each
     off = differing(asked, mine, theirs, cotangents)
     found: dict[tuple[int, int], Wrong] = {}
     full = [o for o, b in enumerate(outputs.blocks) if b.stop > b.start]
@@ -51,6 +55,14 @@ def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
             elif here and not any(pair[1] == i for pair in found):
                 found[-1, i] = Wrong((), 0, 0, 0.0, both=False)  # of all outputs together: nobody's yet
     return found
+
+
+def _both(asked: Asked, witness: Claim, cotangents: Tensor) -> tuple[Tensor, Tensor] | Raised | None:
+    """Claim's gradients and derived's; None where derived raises."""
+    mine, theirs = asked.claim.rows(cotangents), witness.rows(cotangents)
+    if isinstance(mine, Raised):
+        return mine
+    return None if isinstance(theirs, Raised) else (mine, theirs)
 
 
 def alone(u: Tensor, rows: slice) -> Tensor:

@@ -233,15 +233,22 @@ def spread(call: Callable[[Tensor], Tensor | None], x: Tensor, epsilon: float) -
     """
     found = []
     for draw in range(DRAWS):
-        generator = torch.Generator().manual_seed(91 + draw)
-        shift = torch.rand(x.shape, generator=generator, dtype=torch.float64).mul_(2).sub_(1)
+        given = _moved(x, epsilon, 91 + draw) if draw % 2 else x
         with Arithmetic(17 + draw, epsilon / 2):
-            made = call(x * (1 + epsilon * shift) if draw % 2 else x)
+            made = call(given)
         if made is None:
             return None
         found.append(made)
     every = torch.stack(found)
     return (every - every.mean(0)).abs().amax(0).nan_to_num(0.0)
+
+
+def _moved(x: Tensor, epsilon: float, seed: int) -> Tensor:
+    """Numbers a few units in the last place away; equal ones move together, so that a tie stays one."""
+    generator = torch.Generator().manual_seed(seed)
+    found, number = torch.unique(x.abs(), return_inverse=True)
+    shift = torch.rand(found.shape, generator=generator, dtype=torch.float64).mul_(2).sub_(1)
+    return x * (1 + epsilon * shift[number])
 
 
 def explained(spread_of: Tensor, rows: Tensor, unseen: Tensor | None) -> Tensor:

@@ -57,6 +57,9 @@ FINE = 1e-9
 CONVERGED = 1e-2
 """Where the fourth and the sixth order differ by more than this share, their difference is no estimate."""
 
+OF_ROUNDING = 64.0
+"""Roundings of the largest value in a stencil by which two orders may differ: more is forward's shape."""
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -285,11 +288,15 @@ class Values:
         row = [self.centre if k not in f else f[k] for k in (range(-3, 4) if two else range(7))]  # noqa: SIM401
         pairs = zip((1, -6, 15, -20, 15, -6, 1), row, strict=True)
         noise = 2 * torch.stack([c * r for c, r in pairs]).sum(0).abs() / SIXTH
+        floor = self.steps.epsilon * torch.stack(row).abs().amax(dim=0)
+        floor = floor if self.noise is None else torch.maximum(floor, self.noise)
         noise = torch.maximum(noise, self.steps.epsilon * self.centre.abs())
         if self.noise is not None:
             noise = torch.maximum(noise, self.noise)
         truncation = (d6 - d4).abs()
-        truncation = torch.where(truncation > CONVERGED * d6.abs(), 4 * truncation, truncation)
+        apart = truncation > CONVERGED * d6.abs()
+        shaped = truncation > OF_ROUNDING * GAIN[two] * floor / step
+        truncation = torch.where(apart, torch.where(shaped, torch.inf, 4 * truncation), truncation)
         return Level(step, d6, truncation + EPSILON * d6.abs(), noise, GAIN[two])
 
     def slope(self, v: Tensor, share: float = 1.0) -> Slope:
