@@ -23,6 +23,9 @@ NEARER = 256.0
 SHRINKS = 8.0
 """By how much a curve's come together at least."""
 
+SAME_SIDE = 0.25
+"""By how much gradients on one side may differ, as a share of their distance to that at the point."""
+
 MOST_ALONE = 8
 """Entries that move alone beside a kink."""
 
@@ -54,8 +57,10 @@ def see_ties(c: Open) -> None:
         return
     torn = torch.zeros_like(apart)
     if near is not None:
-        stays = (near - c.theirs).abs().amax(dim=0) > (found - c.theirs).abs().amax(dim=0) / SHRINKS
-        torn = _moved(c, found) & stays
+        before = (found - c.theirs).abs().amax(dim=0)
+        stays = (near - c.theirs).abs().amax(dim=0) > before / SHRINKS
+        # On one side of a kink there is one gradient; that of numbers which cancel is another everywhere.
+        torn = _moved(c, found) & stays & ((near - found).abs().amax(dim=0) <= SAME_SIDE * before)
     c.rough = torn.any(dim=1) | ~found.isfinite().all(dim=2).all(dim=0)
     c.ways, c.nearby, several = ways, [*found], False
     for k in (torn & apart).any(dim=1).nonzero()[:, 0].tolist():
