@@ -199,6 +199,9 @@ def wrong_with_structure(sample: Sample, asked: Asked, *, smooth: bool = True) -
         wrong = _wrong(asked, trial, expected) if expected is not None else None
         if wrong is not None and expected is not None:
             made_of = _finding(sample, trial.structure, trial.claim, expected, wrong)
+            if not trial.structure.bits and _is_linear(asked, trial, w, wrong):
+                yield _of_every_grad_output(made_of)
+                return
             fewer = trial.structure.bits < 0 and asked.iterates and _takes_fewer_steps(asked, trial)
             yield replace(made_of, severity=Severity.WARNING, hint=OF_AN_ITERATION) if fewer else made_of
             return
@@ -333,6 +336,23 @@ def _finding(sample: Sample, s: Structure, claim: Tensor, expected: Tensor, wron
         entries=Entries(int(here.sum()), len(here), (entry,), compared_with="reference"),
         badness=float(off.max().nan_to_num(1e300, 1e300)),
     )
+
+
+def _is_linear(asked: Asked, trial: _Trial, w: Tensor, wrong: Tensor) -> bool:
+    """Whether the gradient is the one that follows from others: then those are wrong as well."""
+    found = asked.claim.afresh().rows(torch.stack([w, trial.u + w]))
+    if isinstance(found, Raised):
+        return False
+    return not bool((_off(asked, trial.claim, found[1] - found[0], trial.floor) & wrong).any())
+
+
+def _of_every_grad_output(finding: Finding) -> Finding:
+    """The same where no path of its own begins: other grad_outputs bury the mistake in larger numbers."""
+    said = finding.message.replace("follows from other grad_outputs", "is the derivative of forward")
+    hint = (
+        "It is wrong for every grad_output, and by less than the tolerance for those with larger gradients."
+    )
+    return replace(finding, code="GV101", message=said, hint=hint)
 
 
 def _refused(sample: Sample, asked: Asked, made: dict[Structure, Tensor]) -> Iterator[Finding]:

@@ -60,7 +60,7 @@ WHY: dict[Reason, tuple[str, str]] = {
     Reason.KINK: ("these inputs lie on a kink of forward", OTHER_VALUES),
     Reason.BUDGET: ("measuring it takes more calls than one target may cost", EFFORT),
     Reason.LOOP: (
-        "forward repeats a step, and where it stops by a tolerance, the gradient may be off by as much",
+        "forward repeats a step, and if it stops before it has converged, the gradient may be off by as much",
         TOLERANCE,
     ),
     Reason.ROUNDING: ("it differs by no more than the round-off of the target's own operations", REFERENCE),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, RIGHT, UNSEEN, WRONG, Open
-from gradverify.verifier.witnesses.rounding import explained, spread
+from gradverify.verifier.witnesses.rounding import OF_A_ROW, explained, spread
 
 DIGITS_LOST = 1e-11
 """A relative deviation from derived that is worth asking for rounding."""
@@ -57,9 +57,11 @@ def ask_for_rounding(c: Open) -> None:
 
 
 def _within(c: Open, chosen: Sequence[int], allowed: Tensor) -> Tensor:
-    """Entries of some rows that are derived's to within what is allowed; of others as many (bool, K × N)."""
+    """Entries that are derived's: of the chosen rows to what is allowed, of others to it or to its share."""
     assert c.theirs is not None  # noqa: S101 - for the type checker
-    bars = allowed.amax(dim=0, keepdim=True).expand_as(c.mine).clone()
+    size = c.mine.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True)
+    share = float((allowed / size[list(chosen)].clamp_min(1e-300)).max())
+    bars = (min(share, OF_A_ROW) * size).clamp_min(float(allowed.max())).expand_as(c.mine).clone()
     bars[list(chosen)] = allowed
     return (c.mine - c.theirs).abs() <= bars
 
