@@ -58,6 +58,11 @@ class First:
         return self.judgement is not None and all(isinstance(a, Right | Imprecise) for a in answers)
 
     @property
+    def closed(self) -> bool:
+        """Proof or agreement closed it: there is no kink, and no digits are lost."""
+        return self.judgement is not None and self.judgement.closed
+
+    @property
     def visible(self) -> float:
         """The largest error that would have been seen in some pair."""
         answers = self.judgement.answers.values() if self.judgement is not None else ()
@@ -189,7 +194,7 @@ def ask_second(sample: Sample, graph: Graph, first: First, witnesses: Witnesses,
     if isinstance(found, Raised):
         return _raised(sample, found.error, "at the second differentiation")
     wrong = {pair: a for pair, a in found.answers.items() if isinstance(a, Wrong) and not a.rounded}
-    wrong = {pair: a for pair, a in wrong.items() if asked.declared or a.both}
+    wrong = {pair: a for pair, a in wrong.items() if asked.declared or (a.both and not a.nonfinite)}
     if not wrong:
         open_ = [(p, a) for p, a in found.answers.items() if isinstance(a, Unknown) and a.mismatch]
         findings = tuple(

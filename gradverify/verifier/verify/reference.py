@@ -20,9 +20,10 @@ from gradverify.verifier.verify.state import CaseState
 from gradverify.verifier.verify.structured import wrong_with_structure
 from gradverify.verifier.verify.witnessing import Options, against
 from gradverify.verifier.witnesses.claim import Claim
+from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
 from gradverify.verifier.witnesses.proof import alone
 from gradverify.verifier.witnesses.rounding import FACTOR, spread
-from gradverify.verifier.witnesses.values import probe
+from gradverify.verifier.witnesses.values import Values, probe
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,8 @@ def _gradients(beside: Beside) -> Iterator[Finding]:
         off = _beyond(beside, mine[k], theirs[k], nothing)
         if bool(off.any()):
             off &= _beyond(beside, mine[k], theirs[k], _rounding(beside, rows[k]))
+        if bool(off.any()) and sample.point is not Point.TYPICAL:
+            off &= ~_between_those_nearby(beside, rows[k], mine[k])
         for name, block in zip(sample.problem.input_names, sample.inputs.blocks, strict=True):
             part = slice(block.start, block.stop)
             entries = vector_entries(mine[k][part], theirs[k][part], nothing[part], off[part], block)
@@ -195,6 +198,19 @@ def _rounding(beside: Beside, u: Tensor | None) -> Tensor:
         found = spread(call, inputs.flatten(problem.primals), beside.epsilon)
         total = total + (FACTOR * found if found is not None else 0.0)
     return total if isinstance(total, Tensor) else torch.zeros(())
+
+
+def _between_those_nearby(beside: Beside, u: Tensor, mine: Tensor) -> Tensor:
+    """Entries at a kink of the reference, where several gradients are right (bool, N)."""
+    there = Values(beside.other)
+    ways = [probe(len(there.x), beside.key + 3 + k) * sign for k in range(2) for sign in (1.0, -1.0)]
+    found = [_moved(beside.other, beside.sample.inputs, u, there.x + BESIDE * there.scale * w) for w in ways]
+    nearby = [one for one in found if one is not None]
+    if not nearby:
+        return torch.zeros_like(mine, dtype=torch.bool)
+    low, high = torch.stack(nearby).amin(dim=0), torch.stack(nearby).amax(dim=0)
+    room = ROOM * torch.maximum(low.abs(), high.abs()).max()
+    return (high - low > room) & (low - room <= mine) & (mine <= high + room)
 
 
 def _moved(problem: CallProblem, inputs: Layout, u: Tensor | None, x: Tensor) -> Tensor | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from gradverify.verifier.numerics.problem import Block
 from gradverify.verifier.witnesses.answers import Asked
 from gradverify.verifier.witnesses.proof import OF_FLOAT32
 from gradverify.verifier.witnesses.rounding import FACTOR, spread
-from gradverify.verifier.witnesses.values import EPSILON, probe
+from gradverify.verifier.witnesses.values import EPSILON, SMALLEST, probe
 
 LINEAR = 1e-9
 """Relative deviation from derived, or from a sum, that a dozen roundings make."""
@@ -196,7 +197,7 @@ def wrong_with_structure(sample: Sample, asked: Asked, *, smooth: bool = True) -
     ]
     truths = _truths(asked, trials, w, smooth=smooth)
     for trial, expected in zip(trials, truths, strict=True):
-        wrong = _wrong(asked, trial, expected) if expected is not None else None
+        wrong = _wrong(asked, trial, expected, w) if expected is not None else None
         if wrong is not None and expected is not None:
             made_of = _finding(sample, trial.structure, trial.claim, expected, wrong)
             if not trial.structure.bits and _is_linear(asked, trial, w, wrong):
@@ -215,7 +216,7 @@ def _distinct(made: dict[Structure, Tensor]) -> dict[Structure, Tensor]:
     return {s: made[s] for s in met.values() if bool(made[s].any())}
 
 
-def _wrong(asked: Asked, trial: _Trial, expected: Tensor) -> Tensor | None:
+def _wrong(asked: Asked, trial: _Trial, expected: Tensor, w: Tensor) -> Tensor | None:
     """Entries that are another twice, and not by rounding, nor by what grows with the size (bool, N)."""
     wrong = _off(asked, trial.claim, expected, trial.floor)
     if not bool(wrong.any()):
@@ -225,7 +226,7 @@ def _wrong(asked: Asked, trial: _Trial, expected: Tensor) -> Tensor | None:
         return None
     wrong &= _off(asked, again * 2.0**-trial.structure.bits, expected, trial.floor)
     if bool(wrong.any()):
-        wrong &= ~_rounding(asked, trial, expected)
+        wrong &= ~_rounding(asked, trial, expected, w)
     if not bool(wrong.any()):
         return None
     gradual = abs(trial.structure.bits) == MANY_BITS and _sets_in_gradually(asked, trial, expected)
@@ -301,22 +302,26 @@ def _off(asked: Asked, claim: Tensor, expected: Tensor, floor: Tensor) -> Tensor
     size = expected.abs() + claim.abs().nan_to_num(0.0, 0.0, 0.0)
     largest = torch.maximum(expected.abs().nan_to_num(0.0, 0.0, 0.0).max(), floor)
     bar = max(LINEAR, short, asked.rtol) * size + max(OF_LARGEST, short) * largest
-    return ~((claim - expected).abs() <= bar) & expected.isfinite()
+    return ~((claim - expected).abs() <= bar + SMALLEST) & expected.isfinite()
 
 
-def _rounding(asked: Asked, trial: _Trial, expected: Tensor) -> Tensor:
-    """Entries that the rounding of backward explains (bool, N)."""
+def _rounding(asked: Asked, trial: _Trial, expected: Tensor, w: Tensor) -> Tensor:
+    """Entries that the rounding of backward explains, for it and for the sum it is held against (bool, N)."""
+    bits = trial.structure.bits
+    allowed = torch.zeros_like(trial.claim)
+    for cotangents in (trial.given, w if bits else trial.u + w):
+        moved = spread(partial(_row_at, asked, cotangents), asked.values.x, asked.values.steps.epsilon)
+        if moved is None:
+            return torch.zeros_like(trial.claim, dtype=torch.bool)
+        scaled = bits if cotangents is trial.given else 0
+        allowed += FACTOR * moved * 2.0**-scaled
+    return (trial.claim - expected).abs() <= allowed
+
+
+def _row_at(asked: Asked, cotangents: Tensor, x: Tensor) -> Tensor | None:
     layout, problem = asked.values.inputs, asked.problem
-    given = problem.outputs.unflatten(trial.given)
-
-    def call(x: Tensor) -> Tensor | None:
-        found = problem.pull_back(layout.unflatten(x), given)
-        return None if isinstance(found, Raised) else layout.flatten(found.value) * 2.0**-trial.structure.bits
-
-    moved = spread(call, asked.values.x, asked.values.steps.epsilon)
-    if moved is None:
-        return torch.zeros_like(trial.claim, dtype=torch.bool)
-    return (trial.claim - expected).abs() <= FACTOR * moved
+    found = problem.pull_back(layout.unflatten(x), problem.outputs.unflatten(cotangents))
+    return None if isinstance(found, Raised) else layout.flatten(found.value)
 
 
 def _finding(sample: Sample, s: Structure, claim: Tensor, expected: Tensor, wrong: Tensor) -> Finding:

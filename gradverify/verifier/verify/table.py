@@ -124,6 +124,13 @@ def _second_order(at: At) -> Iterator[Finding]:
     yield from found.findings if at.is_once else (as_kind(f, at.planned.kind) for f in errors)
 
 
+def _is_twice(at: At) -> bool:
+    """Whether a second derivative is meant, and was seen where it was asked first."""
+    ranks = at.verification.request.plan.ranks
+    meant = at.sample.subject.surrogate is None and (ranks is None or ranks.second_order)
+    return meant and (at.is_once or at.witnesses.of(at.sample).twice)
+
+
 QUESTIONS = (
     Question("contract", ("GV103", "GV104", "GV105", "GV407", "GV810"), lambda at: at.is_listed, _contract),
     Question(
@@ -141,7 +148,7 @@ QUESTIONS = (
     Question(
         "second order",
         ("GV201", "GV202", "GV203"),
-        lambda at: at.is_verified and (at.is_once or at.witnesses.of(at.sample).twice),
+        lambda at: _is_twice(at) and at.is_verified and (at.is_once or at.first.closed),
         _second_order,
     ),
 )

@@ -20,7 +20,7 @@ from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, Vjp
 from gradverify.verifier.witnesses.answers import Asked, Budget, Trust
 from gradverify.verifier.witnesses.claim import Claim
 from gradverify.verifier.witnesses.derived import Derived, NoDerived, derive
-from gradverify.verifier.witnesses.rounding import SHORT, SIXTEEN_BITS, Formats, has_digits_of_float32
+from gradverify.verifier.witnesses.rounding import SHORT, Formats, has_digits_of_float32
 from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Values, probe
 
 OF_SECOND = 1e-6
@@ -121,7 +121,7 @@ def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared:
         wrong=frozenset(witnesses.wrong),
         loops=_loops(sample),
         iterates=_backward_iterates(sample),
-        sixteen=bool((known.formats or frozenset()) & SIXTEEN_BITS),
+        formats=known.formats or frozenset(),
         key=sample.key % 4096,
     )
 
@@ -228,7 +228,7 @@ def second_order(
         budget=witnesses.budget,
         counter=first.counter,
         loops=first.loops,
-        sixteen=first.sixteen,
+        formats=first.formats,
         key=first.key + 3,
     )
 

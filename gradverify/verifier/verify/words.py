@@ -66,7 +66,7 @@ WHY: dict[Reason, tuple[str, str]] = {
     Reason.ROUNDING: ("it differs by no more than the round-off of the target's own operations", REFERENCE),
     Reason.HIDDEN: ("forward hides a part of itself from torch, and the numbers are too noisy", REFERENCE),
     Reason.SIXTEEN_BITS: (
-        "forward computes in 16 bits inside, too coarse for difference quotients",
+        "numbers go through 16 bits or fewer on the way, too coarse to tell a mistake from their rounding",
         REFERENCE,
     ),
 }

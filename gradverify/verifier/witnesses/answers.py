@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import torch
 from torch import Tensor
 
 from gradverify.verifier.numerics.problem import Counter
 from gradverify.verifier.witnesses.claim import Claim, Map
+from gradverify.verifier.witnesses.rounding import SIXTEEN_BITS
 from gradverify.verifier.witnesses.values import Values
 
 CALLS_OF_A_TARGET = 400
@@ -151,9 +153,14 @@ class Asked:
     loops: bool = False
     iterates: bool = False
     """Backward repeats a step until it converges."""
-    sixteen: bool = False
-    """Forward computes in 16 bits inside."""
+    formats: frozenset[torch.dtype] = frozenset()
+    """Short ones that forward's numbers go through."""
     key: int = 0
+
+    @property
+    def sixteen(self) -> bool:
+        """Whether forward computes in 16 bits or fewer inside."""
+        return bool(self.formats & SIXTEEN_BITS)
 
     @property
     def witness(self) -> Claim | None:
@@ -167,3 +174,5 @@ class Judgement:
 
     answers: dict[tuple[int, int], Answer]
     witnesses: frozenset[str]
+    closed: bool = False
+    """By proof or agreement: nothing had to be measured, as at a kink or where digits are lost."""

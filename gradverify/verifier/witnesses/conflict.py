@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.witnesses.answers import Asked, Judgement, Reason
-from gradverify.verifier.witnesses.digits import ask_for_rounding, look_for_lost_digits
+from gradverify.verifier.witnesses.digits import ask_for_rounding, doubt_short_formats, look_for_lost_digits
 from gradverify.verifier.witnesses.kinks import look_beside_kinks, see_a_tie_by_values, see_ties
 from gradverify.verifier.witnesses.open_entries import (
     BOTH,
@@ -51,6 +52,7 @@ def decided(asked: Asked, proof: Proof) -> Judgement | Raised:
     _measure(c)
     look_beside_kinks(c)
     ask_for_rounding(c)
+    doubt_short_formats(c)
     if c.asked.loops:
         _doubt_the_end_of_loops(c)
     look_for_lost_digits(c)
@@ -192,10 +194,11 @@ def _verdict(c: Open, k: int, column: int) -> int:  # noqa: PLR0911 - the table 
 
 
 def _has_slopes(c: Open, column: int) -> bool:
-    """Whether every row has a finite slope along a coordinate, and where nobody declared it, one alone."""
+    """Whether every row has a finite slope along a coordinate; of second order and undeclared, no kink."""
     found = c.slopes[column]
     known = found.error <= SLIGHT * (found.value.abs() + found.value.abs().mean()) + OF_NOTHING
-    return bool((known & ~found.kink).all() if not c.asked.declared else (known | found.kink).all())
+    kinks = c.asked.declared and not isinstance(c.asked.problem, VjpProblem)
+    return bool((known | found.kink).all() if kinks else (known & ~found.kink).all())
 
 
 def _if_it_stays(c: Open, k: int, column: int) -> int:
@@ -203,7 +206,8 @@ def _if_it_stays(c: Open, k: int, column: int) -> int:
     if column not in c.again:
         if c.left < len(c.values.steps.levels) * 6:
             return OPEN
-        c.again[column] = c.slope(column, OTHER_SHARE)
+        c.values.know_noise()
+        c.again[column] = c.slope(column, OTHER_SHARE, wary=True)
     value, error, low, high = c.weighed(c.again[column])
     if bool(high[k] > low[k]) or not bool(error[k].isfinite()):
         return OPEN

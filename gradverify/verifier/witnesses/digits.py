@@ -8,9 +8,18 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.witnesses.answers import Reason
 from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, RIGHT, UNSEEN, WRONG, Open
-from gradverify.verifier.witnesses.rounding import OF_A_ROW, explained, spread
+from gradverify.verifier.witnesses.rounding import (
+    OF_A_ROW,
+    OF_FEW_BITS,
+    SIXTEEN_BITS,
+    Formats,
+    explained,
+    spread,
+)
 
 DIGITS_LOST = 1e-11
 """A relative deviation from derived that is worth asking for rounding."""
@@ -85,6 +94,39 @@ def look_for_lost_digits(c: Open) -> None:
         allowed += torch.inf if moved is None else ROUNDINGS * moved.view(len(rows), -1)
     kept = lost[rows] & (off[rows] > allowed)
     c.lost[rows] = kept
+
+
+def doubt_short_formats(c: Open) -> None:
+    """Leave open what numbers that were kept in 16 or 8 bits on the way may be off by."""
+    suspect = (c.state == WRONG) | (c.state == BOTH)
+    if not bool(suspect.any()):
+        return
+    short = c.asked.formats | _formats_of_backward(c)
+    if not short & SIXTEEN_BITS:
+        return
+    off = (c.mine - c.value).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
+    for o, rows, own in c.blocks():
+        block = c.state[rows][:, own]
+        size = torch.maximum(c.mine.abs(), c.value.abs())[rows][:, own].nan_to_num(0.0, 0.0, 0.0)
+        slight = suspect[rows][:, own] & (off[rows][:, own] <= OF_FEW_BITS * size.amax(dim=1, keepdim=True))
+        if torch.int8 in c.asked.formats:  # forward is a staircase, and no slope of it is its derivative
+            slight = suspect[rows][:, own]
+        if bool(slight.any()):
+            block[slight] = OPEN
+            c.put(rows, own, block)
+            c.reasons[o, own.start] = Reason.SIXTEEN_BITS
+
+
+def _formats_of_backward(c: Open) -> frozenset[torch.dtype]:
+    """Short formats that some gradient has gone through."""
+    with Formats() as seen:
+        made = c.asked.problem.graph(c.asked.problem.primals)
+        if isinstance(made, Raised):
+            return frozenset()
+        found = c.asked.problem.back_each(made.value, [c.outputs.unflatten(c.u[-1])])
+    if isinstance(found, Raised):
+        return frozenset()
+    return frozenset(f for each in found.value for g in each if g is not None for f in seen.of(g))
 
 
 def _rows_at(c: Open, problem: Map, rows: Sequence[int], x: Tensor) -> Tensor | None:

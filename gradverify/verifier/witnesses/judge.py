@@ -23,7 +23,7 @@ def judge(asked: Asked, *, prove: bool) -> Judgement | Raised:  # noqa: PLR0911 
         if isinstance(differing, Raised):
             return differing
         if differing == {} and asked.trust.confirmed and not asked.hides:
-            return Judgement(dict.fromkeys(pairs, Right(asked.rtol)), frozenset({"derived"}))
+            return Judgement(dict.fromkeys(pairs, Right(asked.rtol)), frozenset({"derived"}), closed=True)
         if differing and differing.keys() <= asked.wrong:  # no measurement would add to what is known
             answers: dict[tuple[int, int], Answer] = {
                 pair: differing.get(pair, Right(asked.rtol)) for pair in pairs
@@ -34,7 +34,7 @@ def judge(asked: Asked, *, prove: bool) -> Judgement | Raised:  # noqa: PLR0911 
         return proof
     if proof.closed and not proof.differs:
         spoke = frozenset({"values", "derived"} if proof.confirms else {"values"})
-        return Judgement(dict.fromkeys(pairs, Right(proof.visible)), spoke)
+        return Judgement(dict.fromkeys(pairs, Right(proof.visible)), spoke, closed=True)
     if asked.wrong.issuperset(pairs):
         return Judgement(
             dict.fromkeys(pairs, Wrong((), 0, 0, 0.0, both=False, again=True)), frozenset({"values"})

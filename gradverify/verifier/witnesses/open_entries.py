@@ -12,7 +12,7 @@ from gradverify.verifier.witnesses.answers import Asked, Reason
 from gradverify.verifier.witnesses.claim import Map, units
 from gradverify.verifier.witnesses.proof import OF_MEDIAN_ZERO, Proof, alone, differing
 from gradverify.verifier.witnesses.rounding import FACTOR
-from gradverify.verifier.witnesses.values import Slope, probe
+from gradverify.verifier.witnesses.values import SMALLEST, Slope, probe
 
 MOST_ROWS = 32
 """Rows up to which a Jacobian is built row by row; of more, grad_outputs of random entries stand for them."""
@@ -145,7 +145,7 @@ class Open:
         size = rows[0, own].abs().nan_to_num(0.0, 0.0, 0.0)
         middle = float(size.median()) or OF_MEDIAN_ZERO * float(size.max())
         here = abs(float(self.value[k, column]))
-        return self.asked.rtol * (here + middle) + self.asked.atol * float(self.u[k].abs().sum())
+        return SMALLEST + self.asked.rtol * (here + middle) + self.asked.atol * float(self.u[k].abs().sum())
 
     def weighed(self, found: Slope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Value, error, low and high of each row of `u`."""
@@ -156,7 +156,7 @@ class Open:
         half = self.u.abs() @ torch.where(found.kink, (found.high - found.low) / 2, 0.0)
         return value, torch.where(unknown, torch.inf, error), value - half, value + half
 
-    def slope(self, column: int, share: float = 1.0) -> Slope:
+    def slope(self, column: int, share: float = 1.0, *, wary: bool = False) -> Slope:
         """Per unit of the coordinate."""
         v = self.values.unit(column)
         size = float(v[column].abs())
@@ -164,7 +164,7 @@ class Open:
             nothing = torch.zeros(self.outputs.size, dtype=torch.float64)
             is_held = bool(self.values.held[column]) if self.values.held is not None else False
             return Slope(nothing, nothing if is_held else nothing + torch.inf, nothing, nothing)
-        found = self.values.slope(v, share).times(1 / size)
+        found = self.values.slope(v, share, wary=wary).times(1 / size)
         if float(v[column]) < 0:
             found = Slope(-found.value, found.error, -found.high, -found.low)
         return found

@@ -41,8 +41,14 @@ UNITS = {
 SHORT = frozenset({torch.float32, torch.complex64, torch.bfloat16, torch.float16})
 """Formats with fewer digits than float64."""
 
-SIXTEEN_BITS = frozenset({torch.bfloat16, torch.float16})
-"""Formats whose steps no difference quotient sees through."""
+SIXTEEN_BITS = frozenset({torch.bfloat16, torch.float16, torch.int8})
+"""Formats whose steps no difference quotient sees through; int8 stands for numbers kept in 8 bits."""
+
+EIGHT_BITS = frozenset({torch.int8, torch.uint8, torch.float8_e4m3fn, torch.float8_e5m2})
+"""Formats of what floats are quantised to."""
+
+OF_FEW_BITS = 2.0**-6
+"""Share of a row's largest entry that keeping numbers in 8 or 16 bits may be off by."""
 
 EXACT = frozenset(
     [
@@ -208,15 +214,24 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
         made_of = {
             f for a in _pytree.tree_leaves((args, dict(given))) if isinstance(a, Tensor) for f in self.of(a)
         }
+        of_floats = any(_is_float(a) for a in _pytree.tree_leaves((args, dict(given))))
         for one in _pytree.tree_leaves(result):
-            if isinstance(one, Tensor) and one.dtype in UNITS:
+            if isinstance(one, Tensor) and one.dtype in EIGHT_BITS and of_floats:
+                self.through[one] = made_of | {torch.int8}
+            elif isinstance(one, Tensor) and (one.dtype in UNITS or made_of):
                 self.through[one] = self.of(one) | made_of
         return result
 
     def of(self, tensor: Tensor) -> frozenset[torch.dtype]:
         """Short formats that a tensor has gone through."""
         known: frozenset[torch.dtype] = self.through.get(tensor, frozenset())
+        if tensor.dtype in EIGHT_BITS - {torch.uint8}:  # which may be a mask
+            return known | {torch.int8}
         return known | {tensor.dtype} if tensor.dtype in SHORT else known
+
+
+def _is_float(one: object) -> bool:
+    return isinstance(one, Tensor) and one.is_floating_point() and one.dtype not in EIGHT_BITS
 
 
 def has_digits_of_float32(values: Tensor) -> bool:

@@ -17,6 +17,7 @@ At an end of a declared range the same is done to one side alone: forward is nev
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,9 +27,13 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Layout, Problem
+from gradverify.verifier.witnesses.rounding import spread
 
 EPSILON = 2.0**-52
 """Distance from 1 to the next float64."""
+
+SMALLEST = 2.0**-1022
+"""Below it float64 has fewer digits with each power of two."""
 
 SAFETY = 10.0
 """A measured error is an estimate from few samples: it is taken so many times (`engine.md` §8.6)."""
@@ -102,6 +107,9 @@ ONE_SIDED_LOW = ((0, 1, 2, 3, 4), (-25 / 12, 48 / 12, -36 / 12, 16 / 12, -3 / 12
 GAIN = {True: 1.1, False: 12.7}
 """What a unit of noise in f is in D6, in units of 1/step: the root of the summed squares of the weights."""
 
+BETWEEN = (0.381966, 1.618034, 2.236068)
+"""Where values between those of a stencil are asked: on a line that rounding to a grid makes, none is."""
+
 SIXTH = 924.0**0.5
 """Root of the summed squares of 1, 6, 15, 20, 15, 6, 1."""
 
@@ -162,15 +170,17 @@ class Level:
         return SAFETY * (self.truncation + self.gain * torch.maximum(self.noise, floor) / self.step)
 
 
-def _best_of(levels: Sequence[Level]) -> tuple[Tensor, Tensor]:
+def _best_of(levels: Sequence[Level], *, wary: bool = False) -> tuple[Tensor, Tensor]:
     """Row by row the derivative with the smallest error.
 
     Noise does not shrink with the step, curves and oscillations do: what a smaller step shows is noise at a
-    larger one, too, which may have been lucky.
+    larger one, too, which may have been lucky. If `wary`, so is what any other step shows but the largest:
+    numbers that are rounded to a grid may lie on a line that is not theirs.
     """
     best = error = torch.zeros(0)
+    largest = max(level.step for level in levels)
     for number, level in enumerate(levels):
-        smaller = [other.noise for other in levels if other.step < level.step]
+        smaller = [o.noise for o in levels if o.step < level.step or (wary and o.step < largest)]
         floor = torch.stack(smaller).nan_to_num(0.0).amax(dim=0) if smaller else torch.zeros_like(level.noise)
         e = level.error(floor)
         known = level.value.isfinite() & e.isfinite()
@@ -218,6 +228,11 @@ class Values:
         self.inward = torch.where(at_end, torch.where(below <= above, 1.0, -1.0), 0.0)
         room = torch.where(at_end, (highest - lowest) / 8, nearest)
         self.scale = torch.minimum(self.scale, room.clamp_min(0.0).nan_to_num(torch.inf, posinf=torch.inf))
+
+    def know_noise(self) -> None:
+        """Ask for the rounding of forward's own operations, which no few differences are sure to show."""
+        if self.noise is None:
+            self.noise = spread(self.at, self.x, self.steps.epsilon)
 
     def beside(self, share: float, key: int) -> Values:
         """The same around a point nearby, in a random direction, with steps that do not reach back."""
@@ -276,8 +291,8 @@ class Values:
         value, taken = self._moved(v, step)
         return _combined({k: value(k) for k in offsets}, offsets, weights) / step, taken
 
-    def at_level(self, v: Tensor, step: float) -> Level:
-        """D6 along v with what it takes to know its error."""
+    def at_level(self, v: Tensor, step: float, *, wary: bool = False) -> Level:
+        """D6 along v with what it takes to know its error; if `wary`, with values between the others."""
         two = self._two_sided(v)
         value, _ = self._moved(v, step)
         offsets, weights = TWO_SIDED if two else ONE_SIDED
@@ -293,22 +308,27 @@ class Values:
         noise = torch.maximum(noise, self.steps.epsilon * self.centre.abs())
         if self.noise is not None:
             noise = torch.maximum(noise, self.noise)
+        for t in BETWEEN if wary else ():
+            places = range(-3, 4) if two else range(7)
+            of_each = torch.tensor([_lagrange(k, t, places) for k in places], dtype=torch.float64)
+            off = (value(t) - torch.tensordot(of_each, torch.stack(row), dims=1)).abs()
+            noise = torch.maximum(noise, 2 * off / float((1 + (of_each**2).sum()) ** 0.5))
         truncation = (d6 - d4).abs()
         apart = truncation > CONVERGED * d6.abs()
         shaped = truncation > OF_ROUNDING * GAIN[two] * floor / step
         truncation = torch.where(apart, torch.where(shaped, torch.inf, 4 * truncation), truncation)
         return Level(step, d6, truncation + EPSILON * d6.abs(), noise, GAIN[two])
 
-    def slope(self, v: Tensor, share: float = 1.0) -> Slope:
+    def slope(self, v: Tensor, share: float = 1.0, *, wary: bool = False) -> Slope:
         """The derivative along v, row by row the best of several steps; a kink where no step is good."""
         levels: list[Level] = []
         kinks: Slope | None = None
         best = error = torch.zeros(0)
         for number, step in enumerate(self.steps.levels):
-            levels.append(self.at_level(v, step * share))
-            best, error = _best_of(levels)
+            levels.append(self.at_level(v, step * share, wary=wary))
+            best, error = _best_of(levels, wary=wary)
             fine = bool((error <= FINE * (best.abs() + best.abs().nan_to_num(0.0).mean())).all())
-            if fine and number != 1:  # the noise of that step shows at the next alone
+            if fine and number != 1 and not wary:  # the noise of that step shows at the next alone
                 return Slope(best, error, best, best)
             if number == 1 and self._two_sided(v):
                 kinks = self._with_kinks(v, share, best, error)
@@ -358,6 +378,11 @@ class Values:
         alone = torch.zeros_like(u)
         alone[rows] = u[rows]
         return alone
+
+
+def _lagrange(k: int, t: float, places: Sequence[int]) -> float:
+    """The weight of the value at k in the polynomial through all places, at t."""
+    return math.prod((t - j) / (k - j) for j in places if j != k)
 
 
 def _combined(f: Mapping[int, Tensor], offsets: Sequence[int], weights: Sequence[float]) -> Tensor:
