@@ -172,6 +172,7 @@ def _verdict(c: Open, k: int, column: int) -> int:  # noqa: PLR0911 - the table 
             return UNSEEN
         return WRONG if c.theirs is None or not bool(c.theirs[k, column].isfinite()) else BOTH
     refuted = bool((a - s).abs() > max(float(e), bar))
+    refuted &= bool(s) or not asked.sixteen  # on a step of a staircase nothing moves
     if c.theirs is None or not bool(c.theirs[k, column].isfinite()):
         if refuted and seen:
             return OPEN if asked.sixteen else _if_it_stays(c, k, column)

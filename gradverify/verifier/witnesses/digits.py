@@ -108,7 +108,9 @@ def doubt_short_formats(c: Open) -> None:
     for o, rows, own in c.blocks():
         block = c.state[rows][:, own]
         size = torch.maximum(c.mine.abs(), c.value.abs())[rows][:, own].nan_to_num(0.0, 0.0, 0.0)
-        slight = suspect[rows][:, own] & (off[rows][:, own] <= OF_FEW_BITS * size.amax(dim=1, keepdim=True))
+        # Numbers kept in 8 bits have one scale for a whole tensor.
+        largest = size.max() if torch.int8 in short else size.amax(dim=1, keepdim=True)
+        slight = suspect[rows][:, own] & (off[rows][:, own] <= OF_FEW_BITS * largest)
         if torch.int8 in c.asked.formats:  # forward is a staircase, and no slope of it is its derivative
             slight = suspect[rows][:, own]
         if bool(slight.any()):
