@@ -194,7 +194,9 @@ def ask_second(sample: Sample, graph: Graph, first: First, witnesses: Witnesses,
     if isinstance(found, Raised):
         return _raised(sample, found.error, "at the second differentiation")
     wrong = {pair: a for pair, a in found.answers.items() if isinstance(a, Wrong) and not a.rounded}
-    wrong = {pair: a for pair, a in wrong.items() if asked.declared or (a.both and not a.nonfinite)}
+    if not asked.declared:
+        there = first.asked.declared
+        wrong = {pair: a for pair, a in wrong.items() if a.both and (there or not a.nonfinite)}
     if not wrong:
         open_ = [(p, a) for p, a in found.answers.items() if isinstance(a, Unknown) and a.mismatch]
         findings = tuple(

@@ -17,7 +17,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from gradverify.verifier.dispatching import Dispatched
 
 DRAWS = 8
-"""Calls; of two and more, one in two has its inputs moved as well."""
+"""Calls; all but the first have their inputs moved as well."""
 
 FACTOR = 64.0
 """What a difference may be in units of the spread of so few draws (measured: `engine.md` §12.3)."""
@@ -248,7 +248,7 @@ def spread(call: Callable[[Tensor], Tensor | None], x: Tensor, epsilon: float) -
     """
     found = []
     for draw in range(DRAWS):
-        given = _moved(x, epsilon, 91 + draw) if draw % 2 else x
+        given = _moved(x, epsilon, 91 + draw) if draw else x
         with Arithmetic(17 + draw, epsilon / 2):
             made = call(given)
         if made is None:

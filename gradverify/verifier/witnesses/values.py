@@ -62,6 +62,9 @@ FINE = 1e-9
 CONVERGED = 1e-2
 """Where the fourth and the sixth order differ by more than this share, their difference is no estimate."""
 
+SHRINKS = 8.0
+"""By how much a slope that goes to zero is smaller at the next step."""
+
 OF_ROUNDING = 64.0
 """Roundings of the largest value in a stencil by which two orders may differ: more is forward's shape."""
 
@@ -164,10 +167,20 @@ class Level:
     noise: Tensor
     """Of f, as its sixth differences show it."""
     gain: float
+    far: Tensor
+    """Rows of which so wide a step shows no slope (bool, M): its two orders differ, and not by rounding."""
 
     def error(self, floor: Tensor) -> Tensor:
         """With its safety factor, for noise that is known of beside its own."""
         return SAFETY * (self.truncation + self.gain * torch.maximum(self.noise, floor) / self.step)
+
+
+def _shrinks(level: Level, levels: Sequence[Level]) -> Tensor:
+    """Rows whose slope goes to zero with the step (bool, M): of x |x| no two orders agree at zero."""
+    wider = [other.value.abs() for other in levels if other.step > level.step]
+    if not wider:
+        return torch.zeros_like(level.far)
+    return level.value.abs() <= torch.stack(wider).nan_to_num(0.0).amin(dim=0) / SHRINKS
 
 
 def _best_of(levels: Sequence[Level], *, wary: bool = False) -> tuple[Tensor, Tensor]:
@@ -183,7 +196,7 @@ def _best_of(levels: Sequence[Level], *, wary: bool = False) -> tuple[Tensor, Te
         smaller = [o.noise for o in levels if o.step < level.step or (wary and o.step < largest)]
         floor = torch.stack(smaller).nan_to_num(0.0).amax(dim=0) if smaller else torch.zeros_like(level.noise)
         e = level.error(floor)
-        known = level.value.isfinite() & e.isfinite()
+        known = level.value.isfinite() & e.isfinite() & ~(level.far & ~_shrinks(level, levels))
         d, e = torch.where(known, level.value, 0.0), torch.where(known, e, torch.inf)
         if not number:
             best, error = d, e
@@ -314,10 +327,10 @@ class Values:
             off = (value(t) - torch.tensordot(of_each, torch.stack(row), dims=1)).abs()
             noise = torch.maximum(noise, 2 * off / float((1 + (of_each**2).sum()) ** 0.5))
         truncation = (d6 - d4).abs()
-        apart = truncation > CONVERGED * d6.abs()
+        apart = ~(truncation <= CONVERGED * d6.abs())
         shaped = truncation > OF_ROUNDING * GAIN[two] * floor / step
-        truncation = torch.where(apart, torch.where(shaped, torch.inf, 4 * truncation), truncation)
-        return Level(step, d6, truncation + EPSILON * d6.abs(), noise, GAIN[two])
+        truncation = torch.where(apart, 4 * truncation, truncation)
+        return Level(step, d6, truncation + EPSILON * d6.abs(), noise, GAIN[two], apart & shaped)
 
     def slope(self, v: Tensor, share: float = 1.0, *, wary: bool = False) -> Slope:
         """The derivative along v, row by row the best of several steps; a kink where no step is good."""
