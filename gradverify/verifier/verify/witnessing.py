@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Point, TensorInput
+from gradverify.model import TensorInput
 from gradverify.source import iterates
 from gradverify.verifier.checks.composite import held_columns
 from gradverify.verifier.checks.reading import own_backward
@@ -224,7 +224,7 @@ def second_order(
         trust=known.second,
         rtol=max(first.rtol, OF_SECOND),
         atol=first.atol,
-        declared=first.declared and sample.point is Point.TYPICAL,  # elsewhere it may lose all digits
+        declared=first.declared,
         budget=witnesses.budget,
         counter=first.counter,
         loops=first.loops,
