@@ -123,6 +123,30 @@ class OneEntry(
     pass
 
 
+class WrongShape(
+    function(
+        torch.sin, lambda g, x: ((g * x.cos()).sum(0),)
+    )
+):
+    pass
+
+class NotANumberAtZero(
+    function(
+        lambda x: x * x.abs(), lambda g, x: (g * 2 * x * x / x.abs(),)
+    )
+):
+    pass
+
+class DetachedFromThree(
+    function(
+        lambda x: x**3,
+    lambda g, x: (g * 3 * torch.where(x >= 3, x.detach(), x) ** 2,),
+    once=False,
+    )
+):
+    pass
+
+
 # Right ones.
 class Largest(
     function(
@@ -185,6 +209,23 @@ class RootOfSquare(
 ):
     pass
 
+class LosesDigitsTwice(
+    function(
+        lambda x: x**3,
+    lambda g, x: (g * 3 * x**4 / x**2,),
+    once=False,
+    )
+):
+    pass
+
+class Tail(
+    function(
+        lambda x: torch.exp(-(x.float() ** 2)).to(x.dtype),
+    lambda g, x: (-2 * g * x * torch.exp(-(x.float() ** 2)).to(x.dtype),),
+    )
+):
+    pass
+
 class ReLU(
     function(
         lambda x: x.clamp(min=0), lambda g, x: (g * (x >= 0),)
@@ -211,6 +252,9 @@ functions:
   CutAtOneRow: {sizes: {b: [3, 1]}, inputs: {x: [b, 4]}}
   CutBeyondSeven: {inputs: {x: [3, 4]}}
   OneEntry: {inputs: {x: [1, 400], y: [400, 300]}}
+  WrongShape: {inputs: {x: [3, 4]}}
+  NotANumberAtZero: {inputs: {x: {shape: [4], special: [0.0]}}}
+  DetachedFromThree: {inputs: {x: {shape: [4], range: [-3, 3]}}}
   Largest: {inputs: {x: {shape: [3, 4], ties: true}, y: {shape: [3, 4], ties: true}}}
   Inverse: {inputs: {x: {shape: [4], range: [0.001, 1000]}}}
   Grid: {inputs: {x: [4]}}
@@ -219,6 +263,8 @@ functions:
   Rounded: {inputs: {x: [3, 4]}}
   Cold: {inputs: {x: [2, 4]}}
   RootOfSquare: {inputs: {x: {shape: [4], special: [0.0]}}}
+  LosesDigitsTwice: {inputs: {x: {shape: [4], range: [1.0e-6, 1]}}}
+  Tail: {inputs: {x: {shape: [4], range: [0, 10]}}}
   ReLU: {inputs: {x: {shape: [4, 3], special: [0.0]}}, reference: "module:relu"}
 """
 
@@ -232,14 +278,18 @@ WRONG = {
     "CutAtOneRow": {"GV202"},
     "CutBeyondSeven": {"GV202"},
     "OneEntry": {"GV101"},
+    "WrongShape": {"GV103"},
+    "NotANumberAtZero": {"GV108"},
+    "DetachedFromThree": {"GV201"},
 }
 
 RIGHT = (
-    "Largest", "Inverse", "Grid", "SaturatedTanh", "KeptInHalf", "Rounded", "Cold", "RootOfSquare", "ReLU",
+    "Largest", "Inverse", "Grid", "SaturatedTanh", "KeptInHalf", "Rounded", "Cold", "RootOfSquare", "LosesDigitsTwice",
+    "Tail", "ReLU",
 )  # fmt: skip
 """None fails; those that are quantised are rather inconclusive."""
 
-PASS = {"Largest", "Inverse", "SaturatedTanh", "RootOfSquare", "ReLU"}
+PASS = {"Largest", "Inverse", "SaturatedTanh", "RootOfSquare", "LosesDigitsTwice", "Tail", "ReLU"}
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,10 @@ REPLAYED = (
 )
 
 
+REPEATS = {"GV103": "GV107", "GV104": "GV110"}
+"""Codes of the contract, and those of numbers that say it again."""
+
+
 @dataclass
 class Loop:
     """One target while it is verified."""
@@ -208,8 +212,15 @@ def _at(loop: Loop, one: Planned, sample: Sample, graph: Graph, state: CaseState
     state.worsen(
         Family.GRADCHECK, Outcome.PASSED if first.outcome is Outcome.FAILED and not failed else first.outcome
     )
-    yield from found
-    yield from asked_at(At(loop.asked, loop.witnesses, one, sample, graph, state, first))
+    more = [*asked_at(At(loop.asked, loop.witnesses, one, sample, graph, state, first))]
+    yield from _without_repetitions(found, more)
+    yield from more
+
+
+def _without_repetitions(found: Iterable[Finding], more: Iterable[Finding]) -> Iterator[Finding]:
+    """Numerical findings that the contract does not explain: a gradient of a wrong shape counts as None."""
+    explained = {(REPEATS[f.code], f.input) for f in more if f.code in REPEATS}
+    yield from (f for f in found if (f.code, f.input) not in explained)
 
 
 def _stopped(loop: Loop, sample: Sample, graph: Graph) -> Finding | None:

@@ -24,7 +24,6 @@ from gradverify.verifier.verify.words import (
 )
 from gradverify.verifier.witnesses.answers import (
     Asked,
-    Entry,
     Imprecise,
     Judgement,
     NotJudged,
@@ -36,9 +35,6 @@ from gradverify.verifier.witnesses.claim import Claim
 from gradverify.verifier.witnesses.judge import judge
 from gradverify.verifier.witnesses.proof import OF_FLOAT32
 from gradverify.verifier.witnesses.values import probe
-
-GROSS = 0.05
-"""Share of a second derivative by which it is off where lost digits do not explain it."""
 
 PROPORTIONAL = 1e-9
 """Relative deviation from a multiple, or a sum, that is no rounding of a linear backward in float64."""
@@ -85,6 +81,7 @@ def ask_first(
     if isinstance(found, Judgement):
         new = [pair for pair, a in found.answers.items() if isinstance(a, Wrong) and not a.again]
         witnesses.wrong |= dict.fromkeys(new if declared else (), "GV101")
+        witnesses.ordinary.update(new if sample.point is Point.TYPICAL else ())
     if isinstance(found, Raised):
         raised = backward_raised(sample, found.error)
         outcome = Outcome.INCONCLUSIVE if raised.code in {"GV001", "GV109"} else Outcome.FAILED
@@ -200,8 +197,6 @@ def ask_second(sample: Sample, graph: Graph, first: First, witnesses: Witnesses,
     wrong = {pair: a for pair, a in found.answers.items() if isinstance(a, Wrong) and not a.rounded}
     if not asked.declared:
         wrong = {pair: a for pair, a in wrong.items() if a.both and not a.nonfinite}
-    if sample.point is not Point.TYPICAL:  # at the ends of a range formulas saturate, and digits are lost
-        wrong = {pair: a for pair, a in wrong.items() if any(map(_is_gross, a.entries))}
     if not wrong:
         open_ = [(p, a) for p, a in found.answers.items() if isinstance(a, Unknown) and a.mismatch]
         findings = tuple(
@@ -221,11 +216,6 @@ def ask_second(sample: Sample, graph: Graph, first: First, witnesses: Witnesses,
     findings = tuple(offered(sample, because_of(f, cuts)) for f in made_of)
     failed = any(f.severity is Severity.ERROR for f in findings)
     return Second(findings, Outcome.FAILED if failed else Outcome.PASSED, "wrong")
-
-
-def _is_gross(entry: Entry) -> bool:
-    off = abs(entry.claimed - entry.expected)
-    return not off <= GROSS * max(abs(entry.claimed), abs(entry.expected))
 
 
 def _is_cut(asked: Asked) -> bool:

@@ -24,7 +24,7 @@ from gradverify.verifier.numerics.problem import Block
 from gradverify.verifier.witnesses.answers import Asked
 from gradverify.verifier.witnesses.proof import OF_FLOAT32
 from gradverify.verifier.witnesses.rounding import FACTOR, spread
-from gradverify.verifier.witnesses.values import EPSILON, SMALLEST, probe
+from gradverify.verifier.witnesses.values import EPSILON, probe
 
 LINEAR = 1e-9
 """Relative deviation from derived, or from a sum, that a dozen roundings make."""
@@ -302,7 +302,7 @@ def _off(asked: Asked, claim: Tensor, expected: Tensor, floor: Tensor) -> Tensor
     size = expected.abs() + claim.abs().nan_to_num(0.0, 0.0, 0.0)
     largest = torch.maximum(expected.abs().nan_to_num(0.0, 0.0, 0.0).max(), floor)
     bar = max(LINEAR, short, asked.rtol) * size + max(OF_LARGEST, short) * largest
-    return ~((claim - expected).abs() <= bar + SMALLEST) & expected.isfinite()
+    return ~((claim - expected).abs() <= bar + asked.values.steps.smallest) & expected.isfinite()
 
 
 def _rounding(asked: Asked, trial: _Trial, expected: Tensor, w: Tensor) -> Tensor:

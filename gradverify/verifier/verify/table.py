@@ -113,15 +113,16 @@ def _grad_outputs(at: At) -> Iterator[Finding]:
 def _second_order(at: At) -> Iterator[Finding]:
     known = at.witnesses.of(at.sample)
     found = ask_second(at.sample, at.graph, at.first, at.witnesses, prove=at.is_once)
-    errors = [f for f in found.findings if f.severity is Severity.ERROR]
+    said = found.findings
     if at.is_once:
         at.state.double_backward = found.double_backward
         known.twice = found.double_backward == "yes"
-    elif errors:
-        known.twice = False  # one sample says it
-    if at.is_declared or errors:
+    else:
+        said = tuple(f for f in said if f.severity is Severity.ERROR or (at.is_listed and f.code == "GV109"))
+        known.twice = not said  # one sample says it
+    if at.is_once or said:
         at.state.worsen(Family.GRADGRADCHECK, found.outcome)
-    yield from found.findings if at.is_once else (as_kind(f, at.planned.kind) for f in errors)
+    yield from (as_kind(f, at.planned.kind) for f in said)
 
 
 def _is_twice(at: At) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import TensorInput
+from gradverify.model import Point, TensorInput
 from gradverify.source import iterates
 from gradverify.verifier.checks.composite import held_columns
 from gradverify.verifier.checks.reading import own_backward
@@ -24,7 +24,7 @@ from gradverify.verifier.witnesses.rounding import SHORT, Formats, has_digits_of
 from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Values, probe
 
 OF_SECOND = 1e-6
-"""The same of second derivatives in float64: two formulas in a row."""
+"""Relative tolerance of second derivatives in float64: two formulas in a row."""
 
 SAME_FORWARD = 1e-9
 """Relative difference between two calls of one forward: libraries add in an order that memory decides."""
@@ -62,6 +62,8 @@ class Witnesses:
     budget: Budget = field(default_factory=Budget)
     wrong: dict[tuple[int, int], str] = field(default_factory=dict)
     """(output, input) pairs that were found wrong at a declared sample, with the code that says how."""
+    ordinary: set[tuple[int, int]] = field(default_factory=set)
+    """Those of them that were measured at typical values, which a report shows before others."""
     suspected: set[tuple[int, int]] = field(default_factory=set)
     """Those that values alone refuted once at what nobody declared."""
     refuted: bool = False
@@ -116,9 +118,14 @@ def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared:
         rtol=settings.rtol,
         atol=settings.atol,
         declared=declared,
+        limited=declared,
         budget=witnesses.budget,
         counter=problem.counter,
-        wrong=frozenset(witnesses.wrong),
+        wrong=frozenset(
+            pair
+            for pair in witnesses.wrong
+            if pair in witnesses.ordinary or sample.point is not Point.TYPICAL
+        ),
         loops=_loops(sample),
         iterates=_backward_iterates(sample),
         formats=known.formats or frozenset(),
@@ -225,6 +232,7 @@ def second_order(
         rtol=max(first.rtol, OF_SECOND),
         atol=first.atol,
         declared=first.declared,
+        limited=first.declared and sample.point is Point.TYPICAL,  # at the ends of a range digits are lost
         budget=witnesses.budget,
         counter=first.counter,
         loops=first.loops,

@@ -38,7 +38,7 @@ PARTLY_DETACHED = (
 )
 
 UNSTABLE = (
-    "The formula is right, and loses its digits there: rearrange it, or declare the values that are valid."
+    "A formula that is right loses its digits there, too: rearrange it, or declare the values that are valid."
 )
 
 OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
@@ -46,6 +46,10 @@ NO_VALUE = "Leave out the sizes or values at which it is nan or inf: they have n
 REFERENCE = (
     "Let forward compute in the dtype it is given, or name a composite of plain torch operations as "
     "`reference:`: it is a witness that sees all digits."
+)
+SHORT = (
+    "Check the formula with everything kept in the dtype of the input; --dtype shows what shorter ones cost. "
+    "If forward rounds, and backward is meant to pass over it, declare a `surrogate`."
 )
 TOLERANCE = "Stop at a smaller tolerance, or say in the spec how far off it may be: `tolerance: {rtol: ...}`."
 EFFORT = "Declare a case with smaller sizes: there every entry is measured."
@@ -67,7 +71,7 @@ WHY: dict[Reason, tuple[str, str]] = {
     Reason.HIDDEN: ("forward hides a part of itself from torch, and the numbers are too noisy", REFERENCE),
     Reason.SIXTEEN_BITS: (
         "numbers go through 16 bits or fewer on the way, too coarse to tell a mistake from their rounding",
-        REFERENCE,
+        SHORT,
     ),
 }
 """Why an entry could not be judged, and what to try."""
@@ -106,7 +110,8 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
     assert entries is not None  # noqa: S101 - `_located` gave it some
     at = count_of(answer.wrong, answer.checked)
     made = replace(made, output=position, input=name)
-    place = f"d {indexed(label, output.index(worst.row)) if worst.row is not None else label} / d {indexed(name, source.index(worst.column))}"  # noqa: E501
+    of = indexed(label, output.index(worst.row)) if worst.row is not None else label
+    place = f"d {of} / d {indexed(name, source.index(worst.column))}"
     derivative = f"{place} is {number(worst.expected)}"
     if answer.nonfinite:
         where = ""
@@ -266,6 +271,3 @@ def wrong_second(
         hint="The first derivative is right. What backward computes must itself be differentiable in its "
         f"inputs and in grad_output. {FIRST_ORDER_ONLY}",
     )
-
-
-__all__ = ["named_output", "not_known", "wrong_gradient", "wrong_second"]

@@ -67,7 +67,7 @@ class Wrong:
     smooth: bool = False
     """Derived is the same beside the point."""
     rounded: bool = False
-    """What rounding of backward explains: the formula is right, and unstable."""
+    """Rounding of backward explains it."""
     missing: bool = False
     """The claim is zero at every entry of the pair."""
     again: bool = False
@@ -155,6 +155,8 @@ class Asked:
     """Backward repeats a step until it converges."""
     formats: frozenset[torch.dtype] = frozenset()
     """Short ones that forward's numbers go through."""
+    limited: bool = True
+    """Rounding explains no more than a small share of a row: at declared values, and typical ones."""
     key: int = 0
 
     @property

@@ -24,7 +24,9 @@ from gradverify.verifier.witnesses.open_entries import (
     calls,
 )
 from gradverify.verifier.witnesses.proof import Proof
+from gradverify.verifier.witnesses.rounding import DRAWS
 from gradverify.verifier.witnesses.summing import answers
+from gradverify.verifier.witnesses.values import BETWEEN
 
 MOST_COLUMNS = 3
 """Columns measured of one input: the worst, and others spread over it."""
@@ -205,7 +207,7 @@ def _has_slopes(c: Open, column: int) -> bool:
 def _if_it_stays(c: Open, k: int, column: int) -> int:
     """Wrong if another set of steps refutes the claim as well; open where it cannot be asked."""
     if column not in c.again:
-        if c.left < len(c.values.steps.levels) * 6:
+        if c.left < DRAWS + len(c.values.steps.levels) * (6 + len(BETWEEN)):
             return OPEN
         c.values.know_noise()
         c.again[column] = c.slope(column, OTHER_SHARE, wary=True)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.witnesses.answers import Reason
 from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, RIGHT, UNSEEN, WRONG, Open
@@ -38,7 +39,7 @@ def ask_for_rounding(c: Open) -> None:
     c.rounded = torch.zeros_like(suspect)
     expected = torch.where(c.value.isfinite(), c.value, 0.0)
     off = ((c.mine - expected).abs() * suspect).nan_to_num(0.0)
-    if c.asked.declared:  # what is beyond any rounding needs no asking
+    if c.asked.limited:  # what is beyond any rounding needs no asking
         beyond = off > explained(torch.full_like(off, torch.inf), c.mine, c.unseen()) + c.error
         suspect &= ~beyond
     rows = suspect.any(dim=1).nonzero()[:, 0].tolist()
@@ -46,11 +47,13 @@ def ask_for_rounding(c: Open) -> None:
         return
     rows.sort(key=lambda k: -float(off[k].max() / (c.mine[k].abs().max() + 1e-300)))
     chosen = rows[:MOST_ROUNDED]
-    moved = spread(partial(_rows_at, c, c.asked.problem, chosen), c.values.x, c.values.steps.epsilon)
+    shown = isinstance(c.asked.problem, VjpProblem)  # a backward that is differentiated is operations alone
+    rows_at = partial(_rows_at, c, c.asked.problem, chosen)
+    moved = spread(rows_at, c.values.x, c.values.steps.epsilon, shown=shown)
     if moved is None:
         return
     width = len(c.values.x)
-    limit = c.unseen() if c.asked.declared else None
+    limit = c.unseen() if c.asked.limited else None
     allowed = explained(moved.view(len(chosen), width), c.mine[chosen], limit)
     held = suspect[chosen] & (off[chosen] <= allowed + c.error[chosen])
     if bool((suspect[chosen] & ~held).any()):
@@ -59,7 +62,7 @@ def ask_for_rounding(c: Open) -> None:
     else:  # what explains the worst rows explains the others
         c.rounded = suspect
     c.state[c.rounded] = UNSEEN
-    if c.theirs is not None and c.asked.declared and not c.asked.hides:
+    if c.theirs is not None and c.asked.limited and not c.asked.hides:
         # Equal to derived within rounding: it is right as far as there are digits.
         c.state[c.rounded & _within(c, chosen, allowed)] = RIGHT
     c.rounded &= off > c.unseen()
@@ -121,7 +124,7 @@ def doubt_short_formats(c: Open) -> None:
 
 def _formats_of_backward(c: Open) -> frozenset[torch.dtype]:
     """Short formats that some gradient has gone through."""
-    with Formats() as seen:
+    with Formats(saved=True) as seen:
         made = c.asked.problem.graph(c.asked.problem.primals)
         if isinstance(made, Raised):
             return frozenset()

@@ -12,7 +12,7 @@ from gradverify.verifier.witnesses.answers import Asked, Reason
 from gradverify.verifier.witnesses.claim import Map, units
 from gradverify.verifier.witnesses.proof import OF_MEDIAN_ZERO, Proof, alone, differing
 from gradverify.verifier.witnesses.rounding import FACTOR
-from gradverify.verifier.witnesses.values import SMALLEST, Slope, probe
+from gradverify.verifier.witnesses.values import Slope, probe
 
 MOST_ROWS = 32
 """Rows up to which a Jacobian is built row by row; of more, grad_outputs of random entries stand for them."""
@@ -145,7 +145,8 @@ class Open:
         size = rows[0, own].abs().nan_to_num(0.0, 0.0, 0.0)
         middle = float(size.median()) or OF_MEDIAN_ZERO * float(size.max())
         here = abs(float(self.value[k, column]))
-        return SMALLEST + self.asked.rtol * (here + middle) + self.asked.atol * float(self.u[k].abs().sum())
+        absolute = self.values.steps.smallest + self.asked.atol * float(self.u[k].abs().sum())
+        return self.asked.rtol * (here + middle) + absolute
 
     def weighed(self, found: Slope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Value, error, low and high of each row of `u`."""

@@ -12,7 +12,7 @@ from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.witnesses.answers import Asked, Entry, Wrong
 from gradverify.verifier.witnesses.claim import Claim, Map
 from gradverify.verifier.witnesses.rounding import FACTOR
-from gradverify.verifier.witnesses.values import EPSILON, SMALLEST, Difference, differences, probe
+from gradverify.verifier.witnesses.values import EPSILON, Difference, differences, probe
 
 OF_MEDIAN_ZERO = 1e-3
 """Share of the largest entry that scales the tolerance where most entries of a row are zero."""
@@ -87,7 +87,10 @@ def _bars(asked: Asked, rows: Tensor, cotangents: Tensor, rtol: Tensor) -> Tenso
     moves = (size * asked.values.scale).amax(dim=1, keepdim=True)  # numbers of that size may have cancelled
     rounding = FACTOR * EPSILON * moves / asked.values.scale.clamp_min(1e-300)
     return (
-        SMALLEST + rtol * (size + floor) + rounding + asked.atol * cotangents.abs().sum(dim=1, keepdim=True)
+        asked.values.steps.smallest
+        + rtol * (size + floor)
+        + rounding
+        + asked.atol * cotangents.abs().sum(dim=1, keepdim=True)
     )
 
 

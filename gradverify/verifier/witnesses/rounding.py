@@ -6,7 +6,7 @@ code) is asked by moving the inputs by a few units in the last place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,16 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from gradverify.verifier.dispatching import Dispatched
 
 DRAWS = 8
-"""Calls; all but the first have their inputs moved as well."""
+"""Calls; all but the first few have their inputs moved as well."""
+
+STILL = 3
+"""Calls whose inputs stay where they are."""
+
+FARTHER = 256.0
+"""By how much inputs are moved farther where a branch may begin."""
+
+GROWS = 8.0
+"""By how much an amplified rounding is larger there at least; what lies past a branch is not."""
 
 FACTOR = 64.0
 """What a difference may be in units of the spread of so few draws (measured: `engine.md` §12.3)."""
@@ -204,8 +213,10 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
 
     may_leave = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, saved: bool = False) -> None:
+        """`saved` counts 8 bits whatever they were made of: what a ctx keeps comes back as another tensor."""
         super().__init__()
+        self.saved = saved
         self.through: Any = WeakTensorKeyDictionary()
 
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
@@ -218,14 +229,14 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
         for one in _pytree.tree_leaves(result):
             if isinstance(one, Tensor) and one.dtype in EIGHT_BITS and of_floats:
                 self.through[one] = made_of | {torch.int8}
-            elif isinstance(one, Tensor) and (one.dtype in UNITS or made_of):
+            elif isinstance(one, Tensor) and (one.dtype in UNITS or torch.int8 in made_of):
                 self.through[one] = self.of(one) | made_of
         return result
 
     def of(self, tensor: Tensor) -> frozenset[torch.dtype]:
         """Short formats that a tensor has gone through."""
         known: frozenset[torch.dtype] = self.through.get(tensor, frozenset())
-        if tensor.dtype in EIGHT_BITS - {torch.uint8}:  # which may be a mask
+        if self.saved and tensor.dtype in EIGHT_BITS:
             return known | {torch.int8}
         return known | {tensor.dtype} if tensor.dtype in SHORT else known
 
@@ -241,20 +252,44 @@ def has_digits_of_float32(values: Tensor) -> bool:
     return int(needs.sum()) > 1 and bool((finite.to(torch.float32).to(torch.float64) == finite).all())
 
 
-def spread(call: Callable[[Tensor], Tensor | None], x: Tensor, epsilon: float) -> Tensor | None:
+def spread(
+    call: Callable[[Tensor], Tensor | None], x: Tensor, epsilon: float, *, shown: bool = False
+) -> Tensor | None:
     """The largest deviation from the mean of each entry of `call(x)` over the draws; None where it fails.
 
-    `epsilon` is the distance from 1 to the next number in forward's precision.
+    `epsilon` is the distance from 1 to the next number in forward's precision. Where all operations are
+    `shown` to torch, inputs that move across a branch are no rounding.
     """
+    found = _drawn(
+        call, [x] * STILL + [_moved(x, epsilon, 91 + draw) for draw in range(STILL, DRAWS)], epsilon
+    )
+    if found is None:
+        return None
+    whole, still = _deviation(found), _deviation(found[:STILL])
+    if not shown or not bool((whole > FACTOR * still).any()):
+        return whole
+    farther = _drawn(call, [_moved(x, FARTHER * epsilon, 91 + draw) for draw in range(STILL)], epsilon)
+    if farther is None:
+        return whole
+    grows = (farther - found[0]).abs().amax(0) > GROWS * whole
+    return torch.where((whole > FACTOR * still) & ~grows, still, whole)
+
+
+def _drawn(
+    call: Callable[[Tensor], Tensor | None], points: Sequence[Tensor], epsilon: float
+) -> Tensor | None:
+    """The call at each point, every time with other roundings."""
     found = []
-    for draw in range(DRAWS):
-        given = _moved(x, epsilon, 91 + draw) if draw else x
+    for draw, point in enumerate(points):
         with Arithmetic(17 + draw, epsilon / 2):
-            made = call(given)
+            made = call(point)
         if made is None:
             return None
         found.append(made)
-    every = torch.stack(found)
+    return torch.stack(found)
+
+
+def _deviation(every: Tensor) -> Tensor:
     return (every - every.mean(0)).abs().amax(0).nan_to_num(0.0)
 
 

@@ -54,7 +54,8 @@ def _answer(c: Open, o: int, rows: Tensor, own: slice) -> Answer:
         reason = Reason.ROUNDING if bool(rounded.any()) else _reason(c, rows, own, unseen)
         reason = c.reasons.get((o, own.start), reason)
         if reason is Reason.BUDGET or (c.theirs is None and bool(unseen.all())):
-            return Unknown(reason, mismatch=False)
+            # More calls would tell nothing of a staircase.
+            return Unknown(Reason.SIXTEEN_BITS if c.asked.sixteen else reason, mismatch=False)
         return NotJudged(reason, int(unseen.sum()), whole=bool(unseen.all()))
     return _imprecise(c, rows, own) or Right(_visible(c, rows, own))
 

@@ -32,9 +32,6 @@ from gradverify.verifier.witnesses.rounding import spread
 EPSILON = 2.0**-52
 """Distance from 1 to the next float64."""
 
-SMALLEST = 2.0**-1022
-"""Below it float64 has fewer digits with each power of two."""
-
 SAFETY = 10.0
 """A measured error is an estimate from few samples: it is taken so many times (`engine.md` §8.6)."""
 
@@ -80,6 +77,8 @@ class Steps:
     """Of slopes, in the order in which they are tried."""
     near: tuple[float, float]
     """Two steps at which a kink shows."""
+    smallest: float
+    """Below it the format has fewer digits with each power of two."""
 
     @property
     def is_short(self) -> bool:
@@ -92,12 +91,14 @@ FLOAT64 = Steps(
     ((2.0**-12, 2.0**-33), (2.0**-19, 2.0**-28)),
     (2.0**-10, 2.0**-17, 2.0**-23, 2.0**-5),
     (2.0**-17, 2.0**-23),
+    2.0**-1022,
 )
 FLOAT32 = Steps(
     2.0**-23,
     ((2.0**-7, 2.0**-12), (2.0**-10, 2.0**-9), (2.0**-4, 2.0**-9)),
     (2.0**-5, 2.0**-3, 2.0**-7),
     (2.0**-7, 2.0**-9),
+    2.0**-126,
 )
 """Of what computes in float32 (`design.md`, *Widened*)."""
 

@@ -54,6 +54,7 @@ def judged(function, *tensors, prove=True, declared=True, confirmed=False, loops
         rtol=1e-7,
         atol=0.0,
         declared=declared,
+        limited=declared,
         budget=Budget(budget),
         counter=problem.counter,
         loops=loops,
