@@ -284,8 +284,8 @@ WRONG = {
 }
 
 RIGHT = (
-    "Largest", "Inverse", "Grid", "SaturatedTanh", "KeptInHalf", "Rounded", "Cold", "RootOfSquare", "LosesDigitsTwice",
-    "Tail", "ReLU",
+    "Largest", "Inverse", "Grid", "SaturatedTanh", "KeptInHalf", "Rounded", "Cold", "RootOfSquare",
+    "LosesDigitsTwice", "Tail", "ReLU",
 )  # fmt: skip
 """None fails; those that are quantised are rather inconclusive."""
 
