@@ -6,11 +6,11 @@ Each code of the rules in turn is withheld in every process where its findings l
 verifier, what the front makes of events, and the static rules. So is each cause, and each word that a line
 of the cover holds (`tests/support/decided.py`): a kind of sample, a way of calling, a guess. With --checks
 a function of `TABLE` finds nothing instead. The Functions whose line in `tests/cover/functions.txt` names
-what is deleted run first, then the tests that name it, then the whole cover, until one is red that is green
-with nothing deleted. gradverify knows nothing of this: what is deleted is patched as it is imported, by a
-`sitecustomize` in a temporary folder on PYTHONPATH. Results are kept in --json (deleted_checks.json; one
-each for shards that run at a time), and what is there does not run again. Options behind --tests are given
-to pytest, such as `--tests='--all-seeds'`.
+what is deleted run first, then the tests that name it, then the whole cover and what stays of the zoo, until
+one is red that is green with nothing deleted. gradverify knows nothing of this: what is deleted is patched
+as it is imported, by a `sitecustomize` in a temporary folder on PYTHONPATH. Results are kept in --json
+(deleted_checks.json; one each for shards that run at a time), and what is there does not run again. Options
+behind --tests are given to pytest, such as `--tests='--all-seeds'`.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def stages(deleted: Deletion) -> Iterator[list[str]]:
         yield ["tests/unit/lint", "-k", code]
     yield holding(deleted)
     yield [*named(deleted.words, "unit"), *named(deleted.words, "cli"), *named(deleted.words, "field")]
-    yield ["tests/cover"]
+    yield ["tests/cover", "tests/zoo"]
 
 
 def holding(deleted: Deletion) -> list[str]:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Entries, Finding, Outcome, Point
+from gradverify.model import Entries, Finding, Outcome, Point, Severity
 from gradverify.rules import Family
 from gradverify.verifier.checks.composite import reference_problem
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import apart, count_of, number, output_name, vector_entries
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout
+from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, VjpProblem
 from gradverify.verifier.verify.state import CaseState
 from gradverify.verifier.verify.structured import wrong_with_structure
 from gradverify.verifier.verify.witnessing import Options, against
-from gradverify.verifier.witnesses.claim import Claim
+from gradverify.verifier.witnesses.claim import Claim, Map
 from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
 from gradverify.verifier.witnesses.proof import alone
 from gradverify.verifier.witnesses.rounding import FACTOR, spread
@@ -49,7 +49,10 @@ class Beside:
 def ask_reference(
     sample: Sample, graph: Graph, state: CaseState, known: Options, visible: float
 ) -> Iterator[Finding]:
-    """GV301, GV302: values first; where they differ, gradients say nothing."""
+    """GV301 to GV303: values first; where they differ, gradients say nothing.
+
+    A gradient that values have shown is right, whatever the reference has for one.
+    """
     built = reference_problem(sample, sample.subject.reference, sample.subject.reference_arguments)  # type: ignore[arg-type]
     if isinstance(built, Raised):
         said = f"the reference raised {built.error.type}: {first_line(built.error.message)}"
@@ -64,7 +67,10 @@ def ask_reference(
     found = list(_shapes(beside))
     found = found or (list(_values(beside)) if _has_all_outputs(beside) else [])
     found = found or (list(_gradients(beside)) if _has_all_outputs(beside) else [])
-    state.worsen(Family.REFERENCE, Outcome.FAILED if found else Outcome.PASSED)
+    if not found and known.twice and (sample.point, sample.draw) == (Point.TYPICAL, 0):
+        found = list(_second_derivatives(beside)) if _has_all_outputs(beside) else []
+    failed = any(f.severity is Severity.ERROR for f in found)
+    state.worsen(Family.REFERENCE, Outcome.FAILED if failed else Outcome.PASSED)
     yield from found
 
 
@@ -134,7 +140,7 @@ def _values(beside: Beside) -> Iterator[Finding]:
     nothing = torch.zeros_like(mine)
     off = _beyond(beside, mine, theirs, nothing)
     if bool(off.any()):
-        off = _beyond(beside, mine, theirs, _rounding(beside, None))
+        off = _beyond(beside, mine, theirs, _rounding((sample.problem, other), None, beside.epsilon))
     for position, block in zip(other.output_positions, other.outputs.blocks, strict=True):
         part = slice(block.start, block.stop)
         entries = vector_entries(mine[part], theirs[part], nothing[part], off[part], block, of_output=True)
@@ -153,33 +159,55 @@ def _gradients(beside: Beside) -> Iterator[Finding]:
     """For one random grad_output of each output alone."""
     sample, other = beside.sample, beside.other
     u = probe(other.outputs.size, beside.key)
-    rows = [alone(u, s) for s in other.outputs.slices]
-    if not rows:
-        return
     claims = (Claim(sample.problem, beside.graph), Claim(other))
-    mine, theirs = (one.rows(torch.stack(rows)) for one in claims)
-    if isinstance(mine, Raised) or isinstance(theirs, Raised):
+    for position, one in zip(other.output_positions, other.outputs.slices, strict=True):
+        of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
+        for name, entries in _apart(beside, claims, alone(u, one)):
+            said = (
+                f"the gradient{of_output} with respect to `{name}` differs from the {beside.called}'s at "
+                f"{_where(entries, beside.called)}"
+            )
+            found = sample.finding("GV302", said, output=position, input=name, entries=entries)
+            yield _of_the_reference(found) if beside.visible else found
+
+
+def _second_derivatives(beside: Beside) -> Iterator[Finding]:
+    """For one random pair of grad_outputs; that of the target is verified."""
+    u = beside.sample.problem.outputs.unflatten(probe(beside.other.outputs.size, beside.key))
+    claims = tuple(Claim(VjpProblem(one, u)) for one in (beside.sample.problem, beside.other))
+    for name, entries in _apart(beside, claims, probe(claims[0].problem.outputs.size, beside.key + 1)):
+        where = _where(entries, beside.called)
+        said = f"the second derivative by `{name}` differs from the reference's at {where}"
+        yield _of_the_reference(beside.sample.finding("GV303", said, input=name, entries=entries))
+
+
+def _apart(beside: Beside, claims: tuple[Claim, ...], u: Tensor) -> Iterator[tuple[str, Entries]]:
+    """The entries of each input at which the gradients for `u` (M) differ."""
+    rows = [one.rows(u[None]) for one in claims]
+    problems = [one.problem for one in claims]
+    mine, theirs = (None if isinstance(one, Raised) else one[0] for one in rows)
+    if mine is None or theirs is None:
         return
-    nothing = torch.zeros_like(mine[0])
-    for k, position in enumerate(other.output_positions[: len(rows)]):
-        off = _beyond(beside, mine[k], theirs[k], nothing)
-        if bool(off.any()):
-            off &= _beyond(beside, mine[k], theirs[k], _rounding(beside, rows[k]))
-        if bool(off.any()) and sample.point is not Point.TYPICAL:
-            off &= ~_between_those_nearby(beside, rows[k], mine[k])
-        for name, block in zip(sample.problem.input_names, sample.inputs.blocks, strict=True):
-            part = slice(block.start, block.stop)
-            entries = vector_entries(mine[k][part], theirs[k][part], nothing[part], off[part], block)
-            if entries.wrong:
-                of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
-                yield sample.finding(
-                    "GV302",
-                    f"the gradient{of_output} with respect to `{name}` differs from the {beside.called}'s at "
-                    f"{_where(entries, beside.called)}",
-                    output=position,
-                    input=name,
-                    entries=entries,
-                )
+    nothing = torch.zeros_like(mine)
+    off = _beyond(beside, mine, theirs, nothing)
+    if bool(off.any()):
+        off &= _beyond(beside, mine, theirs, _rounding(problems, u, beside.epsilon))
+    if bool(off.any()) and beside.sample.point is not Point.TYPICAL:
+        off &= ~_between_those_nearby(beside, u, mine)
+    for name, block in zip(problems[0].input_names, Layout.of(problems[0].primals).blocks, strict=True):
+        part = slice(block.start, block.stop)
+        entries = vector_entries(mine[part], theirs[part], nothing[part], off[part], block)
+        if entries.wrong:
+            yield name, entries
+
+
+def _of_the_reference(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        severity=Severity.WARNING,
+        message=f"{finding.message}; it was verified numerically, so the reference's own is not right",
+        hint="Does the reference detach something, or declare a surrogate gradient?",
+    )
 
 
 def _where(entries: Entries, called: str) -> str:
@@ -189,13 +217,12 @@ def _where(entries: Entries, called: str) -> str:
     return f"{count_of(entries.wrong, entries.checked)}, by up to {by} ({got}, {called} {wanted})"
 
 
-def _rounding(beside: Beside, u: Tensor | None) -> Tensor:
+def _rounding(problems: Sequence[Map], u: Tensor | None, epsilon: float) -> Tensor:
     """How far the rounding of both moves outputs, or the gradients for `u`."""
-    inputs = beside.sample.inputs
     total: Tensor | float = 0.0
-    for problem in (beside.sample.problem, beside.other):
-        call = partial(_moved, problem, inputs, u)
-        found = spread(call, inputs.flatten(problem.primals), beside.epsilon)
+    for problem in problems:
+        inputs = Layout.of(problem.primals)
+        found = spread(partial(_moved, problem, inputs, u), inputs.flatten(problem.primals), epsilon)
         total = total + (FACTOR * found if found is not None else 0.0)
     return total if isinstance(total, Tensor) else torch.zeros(())
 
@@ -213,7 +240,7 @@ def _between_those_nearby(beside: Beside, u: Tensor, mine: Tensor) -> Tensor:
     return (high - low > room) & (low - room <= mine) & (mine <= high + room)
 
 
-def _moved(problem: CallProblem, inputs: Layout, u: Tensor | None, x: Tensor) -> Tensor | None:
+def _moved(problem: Map, inputs: Layout, u: Tensor | None, x: Tensor) -> Tensor | None:
     primals = inputs.unflatten(x)
     if u is None:
         made = problem.evaluate(primals)

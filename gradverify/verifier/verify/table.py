@@ -135,12 +135,6 @@ def _is_twice(at: At) -> bool:
 QUESTIONS = (
     Question("contract", ("GV103", "GV104", "GV105", "GV407", "GV810"), lambda at: at.is_listed, _contract),
     Question(
-        "reference",
-        ("GV301", "GV302"),
-        lambda at: at.is_listed and at.is_verified and at.sample.subject.reference is not None,
-        _reference,
-    ),
-    Question(
         "grad_outputs",
         ("GV106",),
         lambda at: (at.is_once or (at.is_afar and at.sample.point is Point.SPECIAL)) and at.is_verified,
@@ -151,6 +145,12 @@ QUESTIONS = (
         ("GV201", "GV202", "GV203"),
         lambda at: _is_twice(at) and at.is_verified and (at.is_once or at.first.closed),
         _second_order,
+    ),
+    Question(
+        "reference",
+        ("GV301", "GV302", "GV303"),
+        lambda at: at.is_listed and at.is_verified and at.sample.subject.reference is not None,
+        _reference,
     ),
 )
 
