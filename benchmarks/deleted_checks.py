@@ -124,12 +124,17 @@ verifier.checks.precision | CheckResult() | alone.judged_alone findings.autocast
 verifier.checks | frozenset() | float32_inside.float32_inside
 verifier.checks.precision | () | findings.wrong_natively
 verifier.checks.precision | iter(given[:1]) | truth.places_of
-verifier.checks | CheckResult() | contract.contract contract.old_style reference.reference
-    reference.surrogate_gradient
-verifier.checks | CheckResult(capability="yes") | second_order.second_order
+verifier.checks | CheckResult() | contract.contract contract.old_style
+verifier.verify | CheckResult() | results.reference results.surrogate
+verifier.verify | FirstOrder(CheckResult(), proven=True) | results.beyond
+verifier.verify | iter(()) | structured.wrong_with_structure reference._values reference._gradients
+    reference._second_derivatives
+verifier.witnesses | None | kinks.see_ties kinks.look_beside_kinks kinks.see_a_tie_by_values
+    digits.ask_for_rounding digits.look_for_lost_digits digits.doubt_short_formats
+    conflict._doubt_the_end_of_loops conflict._prove_the_rest conflict._carry_over
+verifier.verify | CheckResult(capability="yes") | results.second_order
 verifier.checks | None | contract._undefined_grads no_value.without_value
     contract._without_gradients_of_defaults
-verifier.checks | given[1] | reference.linear_at_least
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input
 verifier.checks | [] | contract.carried_parameters
@@ -150,14 +155,15 @@ verifier.variations | False | layouts._is_written
 verifier.infer | given[1] | choices._with_longer_tables
 verifier.numerics | given[1:] | one_sided.with_ends
 verifier.checks | frozenset() | grad_output.ignoring_grad_output
-verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_undeclared undeclared.at_unlisted
+verifier.verify | AtUndeclared(CheckResult(), judged=True) | results.at_undeclared
+verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_unlisted
 verifier.checks | NoComposite("it is deleted") | composite.automatic_composite
 verifier.checks | given[1] | first_order.unless_seen_nearby
 verifier.doubt | given[1] | inferred_inputs.guarded inferred_inputs.guarded_at_undeclared
-verifier.checks | list(given[1]) | first_order.explained_by_draws
+verifier.verify | False | orders._draws orders._at_declared_zeros
 verifier.numerics | given[2] | round_off.without_own_rounding
 verifier | iter(()) | extra_cases._evaluation_mode extra_cases._other_buffers extra_cases._unequal_items
-verifier.checks | None | swallowed.always_caught equal_entries.wrong_where_declared equal_entries.wrong_sum
+verifier.checks | None | swallowed.always_caught equal_entries.wrong_sum
 verifier | iter(()) | extra_cases._size_of_one extra_cases._unlisted_sizes
 model | False | case.holds_small_values
 model | 0 | case.draws_of_decades

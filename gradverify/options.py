@@ -260,7 +260,7 @@ EffortOption = Annotated[
         "--effort",
         metavar="LEVEL",
         help="quick: the base case; normal: pairwise cases, extreme values too; thorough: every combination, "
-        "more draws, full Jacobians.",
+        "more draws.",
         show_default=False,
         rich_help_panel=CHECKS,
     ),
@@ -293,7 +293,7 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         metavar="ENGINE",
-        help="probe; witnesses; or torch: gradcheck with its tolerances.",
+        help="probe: everything; witnesses: both orders alone; torch: gradcheck with its tolerances.",
         rich_help_panel=CHECKS,
     ),
     Setting("engine", repeated=True),

@@ -13,7 +13,7 @@ Pair = tuple[tuple[int, int], ...]
 """Two (factor, level) entries that a row must hold together; fewer where fewer factors are swept."""
 
 MAX_ROWS = 1000
-"""Cases of one function. Each costs full Jacobians: beyond, a list is too long by mistake."""
+"""Cases of one function. Each costs a hundred calls: beyond, a list is too long by mistake."""
 MAX_PAIRS = 20_000
 MAX_STEPS = 100_000
 """Assignments tried while completing rows: about a second."""

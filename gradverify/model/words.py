@@ -104,10 +104,9 @@ class Engine(StrEnum):
     """Who gives the numerical verdict."""
 
     WITNESSES = "witnesses"
-    """Forward's values and torch's own derivative of forward, between which one judge decides."""
+    """Both orders, the contract and the reference alone: no causes, no variations, no shorter dtypes."""
     PROBE = "probe"
-    """A certificate from a few random probes; where it does not close, the full Jacobian by a six-point
-    stencil, with a measured error for every entry."""
+    """Everything: forward's values and torch's own derivative of forward, between which one judge decides."""
     TORCH = "torch"
     """`torch.autograd.gradcheck` and `gradgradcheck` in slow mode; ours only locates."""
 

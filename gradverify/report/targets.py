@@ -138,7 +138,8 @@ def _verified(report: TargetReport, varied: str) -> str:
     outcomes = dict(report.checks)
     words = []
     if outcomes.get("gradcheck") is Outcome.PASSED:
-        words.append(_orders(report))
+        spoke = f" by {' and '.join(report.witnesses)}" if report.witnesses else ""
+        words.append(f"{_orders(report)}{spoke}")
     if report.surrogate is not None:
         words.append(_surrogate(report.surrogate))
     elif outcomes.get("reference") is Outcome.PASSED:
@@ -150,8 +151,6 @@ def _verified(report: TargetReport, varied: str) -> str:
     verified += "".join(f", {phrase}" for phrase in _narrower_than_it_reads(report))
     verified += f", {varied}" if varied else ""
     verified += _untried(report.swept.not_past)
-    if report.witnesses:
-        verified += f", by {' and '.join(report.witnesses)}"
     if report.smallest_visible_error is not None:
         verified += f"; sees errors > {small(report.smallest_visible_error)}"
     return f"{verified}; quick: base case only" if report.effort is Effort.QUICK else verified

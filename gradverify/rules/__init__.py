@@ -45,7 +45,7 @@ GV202  second-derivative-detached  error    gradgradcheck  backward is silently 
 GV203  second-derivative-raised    note     gradgradcheck  second derivative raises, as meant
 GV301  forward-differs             error    reference      forward differs from the reference
 GV302  gradient-differs            error    reference      the gradient differs from the reference
-GV303  second-derivative-differs   warning  reference      second derivative differs from the reference
+GV303  second-derivative-differs   warning  reference      the second derivative differs
 GV401  grad-output-mutated         error    contract       backward writes into grad_output
 GV402  input-mutated               error    contract       an input is written to, undeclared
 GV403  saved-tensor-mutated        error    contract       backward writes into what forward saved

@@ -87,6 +87,7 @@ def build_subject(
         spares=tuple(_by_name_last(s, request.target) for s in plan.spares) if request.inferred else (),
         precision=Native(live.native, NATIVE_ASKED) if live.native else Float64(),
         short=live.kept.short,
+        learnt=live.kept.learnt,
         dtypes=request.settings.dtypes or plan.dtypes,
         internals=plan.internals,
         live=live.named,

@@ -122,6 +122,8 @@ class CaseState:
     """By (output position, input name): whether some entry, if there is any, was judged at some point."""
     applied: set[tuple[str, str]] = field(default_factory=set)
     """(file, qualified name) of the Functions that its calls apply."""
+    witnesses: set[str] = field(default_factory=set)
+    """Those that spoke."""
     interpreted_before: int = field(default_factory=interpreted)
 
     def add(self, family: Family, result: CheckResult) -> None:
@@ -129,6 +131,7 @@ class CaseState:
         self.outcomes[family] = max(self.outcomes[family], result.outcome, key=WORSE.index)
         self.swept = self.swept.joined(result.swept)
         self.not_judged += result.not_judged
+        self.witnesses |= result.witnesses
 
     def count_calls(self, sample: Sample) -> None:
         """Add the calls that were made of a sample."""
@@ -198,6 +201,7 @@ class CaseState:
             points=self.points,
             smallest_visible_error=self.visible,
             not_judged=self.not_judged,
+            witnesses=tuple(sorted(self.witnesses)),
             capabilities=(
                 ("double_backward", self.capability or "not-run"),
                 *((("contract", "partial"),) if compiled else ()),

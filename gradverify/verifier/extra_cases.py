@@ -45,16 +45,15 @@ from gradverify.rules import Family, rule
 from gradverify.verifier.building import equal_buffers
 from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.early_return import never_at_its_end
-from gradverify.verifier.checks.first_order import backward_raised, measured_first_order
+from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.neighbours import Reason
 from gradverify.verifier.checks.precision.alone import judged_alone
 from gradverify.verifier.checks.precision.findings import wrong_natively
-from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.swallowed import always_caught
-from gradverify.verifier.checks.undeclared import at_undeclared, at_unlisted
+from gradverify.verifier.checks.undeclared import at_unlisted
 from gradverify.verifier.checks.wording import invented, of_other_buffers
 from gradverify.verifier.collect.module_target import ModuleState
 from gradverify.verifier.doubt.inferred_inputs import AT_DECLARED, guarded, guarded_at_unlisted
@@ -62,12 +61,13 @@ from gradverify.verifier.doubt.other_values import inventions_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.interpreter.launches import programs
-from gradverify.verifier.numerics.proof import certify
 from gradverify.verifier.variations.repetition import MOST_CASES, interleaved
 from gradverify.verifier.variations.repetition import overlapping_cases as overlapped
 from gradverify.verifier.variations.uninitialized import read_unwritten
 from gradverify.verifier.variations.verified import verified
 from gradverify.verifier.verification import Verification
+from gradverify.verifier.verify.results import at_undeclared, first_order, reference
+from gradverify.verifier.verify.results import beyond as judged_beyond
 
 MOST_PROGRAMS = 512
 """Programs of interpreted kernels in a forward from which on a size is not tried: some 2 ms each."""
@@ -78,9 +78,6 @@ LEAST = 1e-4
 """Relative difference from which on a gradient is wrong at a size that nobody listed."""
 
 SLIGHT = "its gradient differs there by less than a path of its own would make"
-
-LARGEST_JACOBIAN = 1_000
-"""Entries of a Jacobian that is built there: a larger one is only followed to what is wrong."""
 
 
 def judge_beyond(
@@ -103,15 +100,12 @@ def judge_beyond(
     if sample.disconnected or subject.surrogate is not None:
         yield BeyondJudged("its gradient is not meant to be the derivative of all it returns")
         return
-    settings = subject.settings
-    certificate = None if sample.is_native else certify(sample.problem, rtol=settings.rtol, key=sample.key)
     if sample.is_native:
         first = FirstOrder(judged_alone(sample), single_precision=True)
-    elif certificate is None:
-        yield BeyondDoubted()
-        first = measured_first_order(sample, largest=LARGEST_JACOBIAN)
     else:
-        first = FirstOrder(CheckResult(smallest_visible_error=certificate.visible), proven=True)
+        first = judged_beyond(sample)
+        if first.result.outcome is Outcome.FAILED:
+            yield BeyondDoubted()
     # Whatever else was guessed: what no spec says to be valid is inconclusive in any case, see `_past`.
     told = beyond.declared and beyond.constant != ALIGNED
     errors = _errors(sample, first, wanted, () if told else AT_DECLARED)
@@ -153,7 +147,7 @@ def _at_its_values(
     hint = f"The values are some of those at {sample.case.id}."
     return [
         replace(one, part=OTHER_VALUES, hint=f"{one.hint} {hint}".strip())
-        for one in _errors(there, measured_first_order(there), wanted)
+        for one in _errors(there, first_order(there), wanted)
     ]
 
 
@@ -187,7 +181,7 @@ def _errors(
     """What is wrong there; inconclusive where that may come from what was guessed of inferred inputs."""
     results = {Family.GRADCHECK: first.result}
     if Family.REFERENCE in wanted and not sample.is_native:
-        results[Family.REFERENCE] = reference(sample, first, None)
+        results[Family.REFERENCE] = reference(sample, first)
     # Smaller sizes, even ones or not, say nothing of what is wrong past a constant.
     here = replace(sample, subject=replace(sample.subject, spares=()))
     found = [
@@ -257,8 +251,6 @@ def _condition(name: str, value: int, listed: Sequence[int], constant: int) -> s
 
 RANK = 3
 """Dimensions of a sequence of vectors, a batch of matrices: the next ones after those of a matrix."""
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 def with_three_dimensions(case: Case) -> Iterator[Case]:
@@ -433,7 +425,7 @@ def _unlisted_sizes(
 
     What forward refuses of inferred inputs is nothing that anybody asked for.
     """
-    found = at_unlisted(sample, open_sized=open_sized)
+    found = at_unlisted(sample, at_undeclared, open_sized=open_sized)
     if isinstance(sample, NoSample):
         yield from () if inferred else found.result.findings
         return
@@ -461,7 +453,7 @@ def _at_another_guess(
     """What is wrong at sizes that were inferred, where forward gives finite numbers: no mistake yet."""
     if isinstance(sample, NoSample) or not _is_finite(sample):
         return
-    found = at_unlisted(sample, open_sized=True)
+    found = at_unlisted(sample, at_undeclared, open_sized=True)
     findings = tuple(invented(f, guessed) for f in found.result.findings if f.severity is Severity.ERROR)
     if found.judged or findings:
         state.add(sample.family, CheckResult(findings, outcome_of(findings)))

@@ -19,12 +19,11 @@ from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError
 
 from gradverify.model import Closeness, Engine, Finding, Outcome, Point, RaisedError, Severity
-from gradverify.model.case import is_declared
 from gradverify.rules import CHECK_FAMILIES, Family, matching
 from gradverify.verifier import guard
-from gradverify.verifier.checks.composite import Composite, NoComposite, settled
+from gradverify.verifier.checks.composite import Composite, NoComposite
 from gradverify.verifier.checks.contract import contract, stops_judgement
-from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, backward_raised, first_order
+from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, backward_raised
 from gradverify.verifier.checks.float32_inside import is_given_short
 from gradverify.verifier.checks.precision.alone import (
     FLOAT32_INSIDE,
@@ -40,11 +39,9 @@ from gradverify.verifier.checks.precision.findings import (
     second_order_natively,
 )
 from gradverify.verifier.checks.precision.truth import FromNative, Verified
-from gradverify.verifier.checks.reference import linear_at_least, reference, surrogate_gradient, without_exact
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.second_order import is_gross, second_order
-from gradverify.verifier.checks.subject import Native, Sample, first_line
+from gradverify.verifier.checks.subject import Native, Sample, Surrogate, first_line
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
@@ -59,6 +56,13 @@ from gradverify.verifier.variations.sweep import (
     written,
 )
 from gradverify.verifier.variations.transforms import TRANSFORM_CODES, transforms
+from gradverify.verifier.verify.results import (
+    confirmed_composite,
+    first_order,
+    reference,
+    second_order,
+    surrogate,
+)
 
 
 def torch_first_order(sample: Sample) -> FirstOrder:
@@ -76,14 +80,14 @@ def torch_first_order(sample: Sample) -> FirstOrder:
     return FirstOrder(CheckResult((_unlocated(sample, "GV101", "gradcheck", error),), Outcome.FAILED))
 
 
-def torch_second_order(sample: Sample, first: FirstOrder) -> CheckResult:
+def torch_second_order(sample: Sample) -> CheckResult:
     """Gradgradcheck in slow mode; a double backward that raises or is detached has codes of its own."""
     error = _ask(torch.autograd.gradgradcheck, sample)
     if error is None:
         return CheckResult(outcome=Outcome.PASSED, capability="yes")
-    located = second_order(sample, first)
-    if located.outcome is Outcome.FAILED or located.capability == "no":
-        return located
+    located = second_order(sample)
+    if located.outcome in {Outcome.FAILED, Outcome.NOT_RUN} or located.capability == "no":
+        return located  # not run: the draw before says it
     return CheckResult(
         (_unlocated(sample, "GV201", "gradgradcheck", error),), Outcome.FAILED, capability="wrong"
     )
@@ -192,6 +196,12 @@ def beside_float32(
     return {Family.GRADCHECK: in_float64, Family.CONTRACT: kept, Family.PRECISION: judged}
 
 
+REPLACED = frozenset({"GV101", "GV106", "GV107"})
+"""Codes that a surrogate stands in for."""
+
+ALSO_REPLACED_WITHOUT_COMPOSITE = frozenset({"GV108", "GV110"})
+"""Codes that nothing can judge where only a reason is declared."""
+
 VALUES = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110"})
 """Codes that say little where the gradient is another each time."""
 
@@ -221,42 +231,26 @@ class Results:
 
 def _run_second_order(sample: Sample, results: Results) -> CheckResult:
     if sample.subject.surrogate is not None:
-        return CheckResult(outcome=Outcome.NOT_RUN)
-    if sample.point is not Point.TYPICAL:
-        return _run_second_order_afar(sample, results)
+        return NOT_RUN
+    typical = sample.point is Point.TYPICAL
     if not results.first.verified or stops_judgement(results.contract):
-        results.not_judged = "second order was not judged: the first derivative is not verified"
-        return CheckResult(outcome=Outcome.NOT_RUN)
+        if typical:
+            results.not_judged = "second order was not judged: the first derivative is not verified"
+        return NOT_RUN
     if sample.subject.settings.engine is Engine.TORCH:
-        results.second = torch_second_order(sample, results.first)
+        results.second = torch_second_order(sample) if typical else NOT_RUN
     else:
-        results.second = second_order(sample, results.first, results.composite)
+        results.second = second_order(sample)
     return results.second
-
-
-def _run_second_order_afar(sample: Sample, results: Results) -> CheckResult:
-    """The second order at declared special values and at the ends of a declared range.
-
-    A branch of the double backward may begin there. Only gross errors: at the ends formulas saturate and
-    cancel, and their last digits mean nothing.
-    """
-    declared = sample.point in {Point.WIDE, Point.SPECIAL} and is_declared(sample.point, sample.draw)
-    measurable = results.first.verified and not stops_judgement(results.contract)
-    if not declared or not measurable or sample.subject.settings.engine is Engine.TORCH:
-        return CheckResult(outcome=Outcome.NOT_RUN)
-    found = second_order(sample, results.first)
-    finite_alone = sample.point is Point.WIDE
-    gross = tuple(f for f in found.findings if is_gross(f, finite_alone=finite_alone))
-    return CheckResult(gross, outcome_of(gross) if gross else Outcome.NOT_RUN, not_judged=found.not_judged)
 
 
 def _run_reference(sample: Sample, results: Results) -> CheckResult:
     if sample.subject.surrogate is not None:
-        results.reference = surrogate_gradient(sample, sample.subject.surrogate)
+        results.reference = surrogate(sample)
     else:
         # In fewer digits the reference is what native dtypes are held against.
         judged = not results.first.single_precision or is_given_short(sample)
-        results.reference = reference(sample, results.first, results.second) if judged else NOT_RUN
+        results.reference = reference(sample, results.first) if judged else NOT_RUN
     return results.reference
 
 
@@ -369,10 +363,10 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     composite: Composite | NoComposite = NoComposite("it is not asked for")
     if sample.subject.surrogate is not None:
         meant = sample.subject.surrogate
-        first = linear_at_least(sample, without_exact(first, meant), meant)
+        first = _without_exact(first, meant)
     elif not by_torch:
         hand_back(sample.inputs.size)
-        first, composite = settled(sample, first)
+        composite = confirmed_composite(sample, first)
     results = Results(first, kept, composite, early=early)
     found = {family: CheckResult(outcome=Outcome.NOT_RUN) for family, _ in CHECKS}
     found |= {Family.GRADCHECK: first.result, Family.CONTRACT: kept}
@@ -385,6 +379,21 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     if results.unrepeatable:
         found[Family.GRADCHECK] = _of_no_one_gradient(first.result, results.unrepeatable[0].code)
     return found, results.not_judged
+
+
+def _without_exact(first: FirstOrder, surrogate: Surrogate) -> FirstOrder:
+    """The first order without what the surrogate replaces."""
+    codes = REPLACED if surrogate.function is not None else REPLACED | ALSO_REPLACED_WITHOUT_COMPOSITE
+    findings = tuple(f for f in first.result.findings if f.code not in codes or not surrogate.covers(f.input))
+    exact_inputs = bool(surrogate.inputs)
+    result = replace(
+        first.result,
+        findings=findings,
+        uncovered={k: v for k, v in first.result.uncovered.items() if not surrogate.covers(k[1])},
+        outcome=outcome_of(findings) if exact_inputs or findings else Outcome.NOT_RUN,
+        smallest_visible_error=first.result.smallest_visible_error if exact_inputs else None,
+    )
+    return replace(first, result=result)
 
 
 def _of_no_one_gradient(result: CheckResult, code: str) -> CheckResult:

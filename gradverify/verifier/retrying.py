@@ -13,13 +13,13 @@ from gradverify.rules import Family, rule
 from gradverify.verifier.building import Live
 from gradverify.verifier.checks.kept import Build, Kept, Place
 from gradverify.verifier.checks.subject import NoSample
-from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed
 from gradverify.verifier.diagnose.findings import is_of_its_cause, with_what_holds
 from gradverify.verifier.families import run_checks
 from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verification import verifying
+from gradverify.verifier.verify.results import at_undeclared, forget_findings
 
 SAME_FACTOR = 1e-6
 """Relative: two measurements of one factor agree to more."""
@@ -62,6 +62,7 @@ def _findings(place: Place, family: Family, kept: Kept, build: Build) -> tuple[F
         return ()
     if isinstance(sample, NoSample):
         return sample.findings
+    forget_findings(sample)
     if not is_declared(place.point, place.draw):
         return at_undeclared(sample).result.findings
     judged = sample

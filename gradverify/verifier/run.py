@@ -43,7 +43,6 @@ from gradverify.verifier.checks.no_value import without_value
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
-from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed, wants_a_change
 from gradverify.verifier.doubt.inferred_inputs import (
     guarded,
@@ -59,6 +58,8 @@ from gradverify.verifier.numerics.tracing import short_format
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verification import Verification, disagreements, not_judged, out_of_step, verifying
 from gradverify.verifier.verify.loop import verify as by_witnesses
+from gradverify.verifier.verify.results import at_undeclared
+from gradverify.verifier.verify.samples import draws_of
 
 OPEN = frozenset({Outcome.FAILED, Outcome.INCONCLUSIVE})
 """Outcomes that rounding inside may have caused."""
@@ -170,7 +171,7 @@ def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Even
 def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Case) -> Iterator[Event]:
     """Judge every point of a case; `case` is the planned one with what a module has added to it."""
     state, excuses = CaseState(), Excuses()
-    for point, draw in points_of(case, subject.settings.effort):
+    for point, draw in _draws(subject, case):
         if not is_declared(point, draw):
             if _can_add_something(state, subject) or (point is Point.WIDE and _is_as_meant(state, subject)):
                 yield from _at_undeclared(asked, subject, case, state, (point, draw))
@@ -189,6 +190,14 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
         asked.live.kept.note(Place(planned, point, draw), state.last or sample)
     yield from asked.reported(state.never_judged())
     yield state.verified(case)
+
+
+def _draws(subject: Subject, case: Case) -> tuple[tuple[Point, int], ...]:
+    """Of inputs that a spec declares, each part of a range as well, and whole tensors beyond it."""
+    effort = subject.settings.effort
+    if subject.inferred or subject.native or subject.surrogate is not None:
+        return points_of(case, effort)
+    return draws_of(case, effort, is_first=subject.is_first_of_options)
 
 
 def _judged(asked: Verification, sample: Sample, state: CaseState, excuses: Excuses) -> Iterator[Finding]:

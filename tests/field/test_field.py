@@ -49,11 +49,7 @@ CASES = [
     wrong("none_counts_as_constant/gain", {"RowGain": ""}, open="None for an input that forward uses passes"),
     right("modulo_literal_is_no_size/decimate", "Decimate"),
     right("pair_in_last_axis/length2", "PairLength", open="3 is guessed where entries 0 and 1 are read"),
-    wrong(
-        "float_forward_missing_eps/overlap",
-        {"Overlap": "GV101"},
-        open="GV601: its hint speaks of rounding, where a term is missing",
-    ),
+    wrong("float_forward_missing_eps/overlap", {"Overlap": "GV101"}),
     right(
         "float32_buffer_inside/rowmean",
         "SoftAverage?",
@@ -99,7 +95,7 @@ CASES = [
     right("package_init_fails/pkg/double", "Double"),
     right("wrapper_default_none/clamped", "Gate"),
     wrong("equal_guesses/levels", {"Levels": "GV101"}),
-    right("outputs_by_needs_input_grad/double", "Inner?", words=("forward returned None",)),
+    right("outputs_by_needs_input_grad/double", "Inner", words=("forward returned None",)),
     right("params_made_constant/block", "Block?", words=("does not require grad",), slow=True),
     right("square_then_removed/cayley", "Cayley?", words=("deprecated",)),
     wrong("elsewhere_chained_cause/solve", {"Solve": "GV002"}, words=("torch.linalg.solve",)),

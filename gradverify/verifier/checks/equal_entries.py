@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Point, indexed, tensors_of
+from gradverify.model import Finding, indexed
 from gradverify.verifier.checks.float32_inside import single_precision_outputs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import apart, output_name
@@ -79,29 +78,6 @@ class Together:
     """Where that is, as a vector of all differentiable inputs (N entries)."""
     equal: tuple[Columns, ...]
     """The groups: what the first columns of its Jacobian move."""
-
-
-def wrong_where_declared(sample: Sample) -> Finding | None:
-    """Judge the declared draw with ties by the equal entries of each input, which move as one.
-
-    Then with all entries of an input equal: whichever of them a segment or an index brings together are tied.
-    """
-    names = {t.name for i in sample.case.inputs for t in tensors_of(i) if t.ties}
-    if sample.point is not Point.SPECIAL or sample.draw != 0 or not names:
-        return None
-    of_each = [found.values() for name, found in _by_value(sample) if name in names]
-    as_drawn = [tuple(columns) for found in of_each for columns in found if len(columns) > 1]
-    whole = [tuple(sorted(chain(*found))) for found in of_each]
-    return next(filter(None, (_wrong_together(sample, equal) for equal in (as_drawn, whole))), None)
-
-
-def _wrong_together(sample: Sample, equal: Sequence[Columns]) -> Finding | None:
-    settings = sample.subject.settings
-    moved = _together(sample, equal) if any(equal) else None
-    judged = None if moved is None else judge(moved.sample.problem, Tolerance(settings.rtol, settings.atol))
-    if moved is None or not isinstance(judged, Judged):
-        return None
-    return _finding(moved, judged.comparison, judged.comparison.wrong)
 
 
 def between_inputs(sample: Sample) -> Together | None:

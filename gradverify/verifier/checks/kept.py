@@ -73,8 +73,9 @@ gradients of one mistake are still shown at the smallest inputs."""
 TIMES_IF_THOROUGH = 10
 """The same with `--effort thorough`."""
 
-LEAST = 600
-"""Calls that they may take in any case: three Jacobians of small inputs take some 500."""
+LEAST = 3000
+"""Calls that they may take in any case: a wrong gradient is found in fifty, and what explains it in some six
+Jacobians, of 500 calls each."""
 
 
 @dataclass
@@ -154,12 +155,14 @@ class Kept:
     """In what it is judged, by its options."""
     short: str = ""
     """The format of 16 bits or fewer in which it computes inside."""
+    learnt: dict[type, object] = field(default_factory=dict)
+    """What was learnt of it from sample to sample, by its type."""
     repairs: Repairs | None = None
     """Changes of its backward that make it right; made where a cause is looked for."""
 
     def begin(self) -> None:
         """Forget everything: the target is verified anew."""
-        for kept in (self.samples, self.points, self.findings, self.causes, self.precision):
+        for kept in (self.samples, self.points, self.findings, self.causes, self.precision, self.learnt):
             kept.clear()
         self.repairs, self.entries = None, 0
         self.short = ""

@@ -78,6 +78,8 @@ class CheckResult:
     """What the variations of a verified case went over."""
     not_judged: int = 0
     """Entries that differ by what the rounding of the target's own operations explains."""
+    witnesses: frozenset[str] = frozenset()
+    """Those that spoke."""
 
     def beside(self, other: CheckResult) -> CheckResult:
         """Both results of one family as one: the worse outcome, and all that they say."""
@@ -87,6 +89,7 @@ class CheckResult:
             outcome=max(self.outcome, other.outcome, key=WORSE.index),
             capabilities=(*self.capabilities, *other.capabilities),
             swept=self.swept.joined(other.swept),
+            witnesses=self.witnesses | other.witnesses,
         )
 
 

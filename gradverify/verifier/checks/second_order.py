@@ -7,20 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Outcome, Point, RaisedError, Severity, indexed
+from gradverify.model import Finding, Outcome, RaisedError, indexed
 from gradverify.verifier import guard
-from gradverify.verifier.checks.composite import Composite, NoComposite, settled_second_order
 from gradverify.verifier.checks.first_order import (
     backward_raised,
-    measured_first_order,
-    where_differentiable,
 )
-from gradverify.verifier.checks.kept import judged_jacobians
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.result import (
     NO_VALUE,
@@ -42,19 +37,16 @@ from gradverify.verifier.checks.second_order_messages import (
     wrong_block,
 )
 from gradverify.verifier.checks.subject import Sample, first_line
-from gradverify.verifier.checks.wording import apart, is_finite, why_unknown
+from gradverify.verifier.checks.wording import apart, why_unknown
 from gradverify.verifier.collect.discover import compiled_calls
 from gradverify.verifier.engine import run_every_node
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import launches
-from gradverify.verifier.memory import hand_back
-from gradverify.verifier.numerics.jacobian import KnownColumns
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Graph, Layout, VjpProblem
-from gradverify.verifier.numerics.proof import Certificate, certify
-from gradverify.verifier.numerics.round_off import gradient_noise, gradient_spread
+from gradverify.verifier.numerics.round_off import gradient_spread
 from gradverify.verifier.numerics.tolerance import KNOWN, SAFETY, Tolerance, distance
-from gradverify.verifier.numerics.verdict import Judged, NotJudged
+from gradverify.verifier.numerics.verdict import Judged
 
 MOST_INPUTS = 4
 """So many inputs require grad alone."""
@@ -162,72 +154,12 @@ ACCIDENTS = frozenset(
 )
 """Exceptions that are never raised to refuse a double backward."""
 
-GROSS = 1e-3
-"""Relative: a branch that is missing shows by more, at values where a right formula may have few digits."""
-
-NONE_KNOWN = NoComposite("none was asked for")
-
 
 def second_order_problem(sample: Sample) -> VjpProblem:
     """The backward of a sample as a map of its own, at one grad_output of random signs."""
     problem = sample.problem
     u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.case.seed + 17))
     return VjpProblem(problem, u)
-
-
-def second_order(
-    sample: Sample, first: FirstOrder, composite: Composite | NoComposite = NONE_KNOWN
-) -> CheckResult:
-    """Verify the backward of backward at one grad_output, in the inputs and in grad_output.
-
-    Where the numbers are too noisy, a composite that was confirmed by them elsewhere may settle it.
-    """
-    second, before = second_order_problem(sample), launches()
-    graph = _graph_of(sample, second)
-    if isinstance(graph, CheckResult):
-        return graph
-    settings = sample.subject.settings
-    hand_back(sample.inputs.size)
-    through = partial(second.back_each, graph)
-    certificate = certify(second, rtol=settings.rtol, key=sample.key, back_each=through)
-    if certificate is None and first.proven:
-        first = measured_first_order(sample)
-    judged = certificate or judged_jacobians(
-        sample, second, noise=gradient_noise(second), known=_linear_part(first)
-    )
-    match judged:
-        case Certificate():
-            return _also_alone(
-                sample, second, CheckResult(smallest_visible_error=judged.visible, capability="yes")
-            )
-        case Raised():
-            return _raised(sample, judged.error, "at the second differentiation")
-        case NotJudged():
-            nothing = Uncovered.wholly(judged)
-            everything = {(i, "second order"): nothing for i in range(len(sample.problem.primals))}
-            return CheckResult((), Outcome.INCONCLUSIVE, everything)
-        case Judged():
-            judged = replace(
-                judged, comparison=where_differentiable(sample, judged.comparison, judged.measured, second)
-            )
-            result = compare_second_order(sample, second, judged, first)
-            settled = settled_second_order(sample, composite, second, judged, result.uncovered)
-            result = replace(result, uncovered=settled)
-            return (
-                _of_kernels(result) if _ran_kernels(sample, before) else _also_alone(sample, second, result)
-            )
-
-
-def _also_alone(sample: Sample, second: VjpProblem, result: CheckResult) -> CheckResult:
-    """What is right with all inputs is asked with each alone, once for each combination of options."""
-    once = sample.point is Point.TYPICAL and sample.draw == 0 and sample.subject.is_first_of_options
-    if not once or result.capability != "yes":
-        return result
-    unknown = {position for position, _ in result.uncovered}
-    found = wrong_alone(sample, second, {*range(len(sample.problem.primals))} - unknown)
-    if found is None:
-        return result
-    return replace(result, findings=(*result.findings, found), outcome=Outcome.FAILED, capability="wrong")
 
 
 def graph_alone(sample: Sample) -> CheckResult:
@@ -260,29 +192,6 @@ def _ran_kernels(sample: Sample, before: int) -> bool:
     return launches() > before or (backward is not None and bool(compiled_calls([backward])))
 
 
-def _of_kernels(result: CheckResult) -> CheckResult:
-    """What is wrong where backward launches kernels is a warning: hardly any second derivative is meant."""
-    findings = tuple(
-        replace(f, severity=Severity.WARNING) if f.severity is Severity.ERROR else f for f in result.findings
-    )
-    outcome = Outcome.NOT_RUN if result.outcome is not Outcome.PASSED else result.outcome
-    return replace(result, findings=findings, outcome=outcome, uncovered={})
-
-
-def is_gross(finding: Finding, *, finite_alone: bool) -> bool:
-    """Whether a second derivative is cut, or off by more than a share of it that no rounding makes.
-
-    One that is not finite is, unless `finite_alone`: at large values it may have overflown.
-    """
-    if finding.severity is not Severity.ERROR or finding.code not in {"GV201", "GV202"}:
-        return False
-    if finding.entries is None:
-        return False
-    if not is_finite(finding.entries):
-        return not finite_alone
-    return any(abs(e.actual - e.expected) > GROSS * abs(e.expected) for e in finding.entries.worst)
-
-
 def compare_second_order(
     sample: Sample, second: VjpProblem, judged: Judged, first: FirstOrder
 ) -> CheckResult:
@@ -303,17 +212,6 @@ def compare_second_order(
         "wrong" if findings else "yes",
         not_judged=int(judged.comparison.not_judged.sum()),
     )
-
-
-def _linear_part(first: FirstOrder) -> KnownColumns | None:
-    """The derivative of A(x)ᵀu by u is Aᵀ, whose rows the first order has computed already.
-
-    Aᵀ as backward computes it, not as it should be: whether it is right was the first order's question.
-    """
-    if first.comparison is None or first.measured is None:
-        return None
-    rows, error = first.comparison.analytical.mT, first.measured.error.mT.nan_to_num(0.0, 0.0, 0.0)
-    return KnownColumns(rows, torch.where(rows.isfinite(), error, torch.inf))
 
 
 def refusal(graph: Graph) -> RaisedError | None:

@@ -12,12 +12,13 @@ invented against a list, what is wrong is a warning.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Case, Engine, Finding, Outcome, Point, RaisedError, Severity, tensors_of
+from gradverify.model import Case, Finding, Outcome, Point, RaisedError, Severity, tensors_of
 from gradverify.model.case import EQUAL_INPUTS
 from gradverify.verifier.checks.contract import contract
 from gradverify.verifier.checks.equal_entries import adds_up, between_inputs, wrong_sum
@@ -27,22 +28,17 @@ from gradverify.verifier.checks.first_order import (
     seen_from_afar,
     where_differentiable,
 )
-from gradverify.verifier.checks.float32_inside import single_precision_outputs
 from gradverify.verifier.checks.precision.alone import judged_alone
 from gradverify.verifier.checks.precision.kinks import half_the_digits, with_backward_of
 from gradverify.verifier.checks.precision.truth import exact_problem
-from gradverify.verifier.checks.reference import surrogate_gradient
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.checks.subject import NoSample, Sample, Surrogate, first_line
-from gradverify.verifier.checks.wording import blocks, describe_block, is_finite
+from gradverify.verifier.checks.subject import NoSample, Sample, first_line
+from gradverify.verifier.checks.wording import blocks, describe_block
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.memory import hand_back
-from gradverify.verifier.numerics.column_compression import Columns
 from gradverify.verifier.numerics.compare import VAGUE, Comparison, compare
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, analytical_jacobian, natural_slope
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
 from gradverify.verifier.numerics.probes import random_signs
-from gradverify.verifier.numerics.proof import certify
 from gradverify.verifier.numerics.sampling import typical_values
 from gradverify.verifier.numerics.tolerance import EPSILON, Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
@@ -99,67 +95,7 @@ class AtUndeclared:
         return self.judged and not self.result.findings
 
 
-def at_undeclared(sample: Sample) -> AtUndeclared:
-    """Judge the first order at one undeclared point; findings are the certain ones."""
-    if sample.disconnected:
-        return _SILENCE
-    if sample.subject.reader is not None:
-        sample.subject.reader.reset()
-    if sample.subject.surrogate is not None:
-        return _as_meant(sample, sample.subject.surrogate)
-    if sample.is_native:
-        return _natively(sample)
-    hand_back(sample.inputs.size)
-    settings = sample.subject.settings
-    if settings.engine is Engine.PROBE and certify(sample.problem, rtol=RTOL, key=sample.key) is not None:
-        return AtUndeclared(CheckResult(), judged=True)
-    if (sample.point, sample.draw) == (Point.SPECIAL, EQUAL_INPUTS):
-        return _where_inputs_are_equal(sample)
-    return _measured(sample)
-
-
-def _as_meant(sample: Sample, surrogate: Surrogate) -> AtUndeclared:
-    """Where backward is not the gradient of its surrogate, as far as both are finite."""
-    result = surrogate_gradient(sample, surrogate)
-    differing = (f for f in result.findings if f.severity is Severity.ERROR)
-    found = tuple(
-        replace(f, hint=f"{HINTS[Point.WIDE]} {f.hint}")
-        for f in differing
-        if f.entries is not None and is_finite(f.entries)
-    )
-    judged = bool(found) or result.outcome is Outcome.PASSED
-    return AtUndeclared(CheckResult(found, outcome_of(found)), judged)
-
-
-def _where_inputs_are_equal(sample: Sample) -> AtUndeclared:
-    """What the gradients of equal entries add up to; nothing where forward has no slope along them."""
-    if sample.inputs.size * sample.problem.outputs.size > LARGEST_JACOBIAN:
-        return _SILENCE
-    moved = between_inputs(sample)
-    if moved is not None and adds_up(moved, RTOL):
-        return _measured(sample)
-    wrong = None if moved is None else wrong_sum(moved, RTOL, _confirmed)
-    return _SILENCE if wrong is None else AtUndeclared(CheckResult((wrong,), Outcome.FAILED), judged=True)
-
-
-def _measured(sample: Sample) -> AtUndeclared:
-    """What both Jacobians say; nothing where they are too large to be built."""
-    settings = sample.subject.settings
-    if sample.inputs.size * sample.problem.outputs.size > LARGEST_JACOBIAN:
-        return _SILENCE
-    judged = judge(
-        sample.problem, Tolerance(max(RTOL, settings.rtol), settings.atol), columns=Columns.IF_RIGHT
-    )
-    if isinstance(judged, Raised):
-        return replace(_SILENCE, raised=judged.error)
-    if not isinstance(judged, Judged) or single_precision_outputs(sample, judged.measured.centre):
-        return _SILENCE
-    findings = () if judged.in_groups else tuple(_reported(sample, judged))
-    known = judged.measured.error.isfinite()
-    return AtUndeclared(CheckResult(findings, outcome_of(findings)), bool(known.any() or not known.numel()))
-
-
-def _natively(sample: Sample) -> AtUndeclared:
+def natively(sample: Sample) -> AtUndeclared:
     """A target without a float64 path, in its own dtype: what is wrong beyond its rounding."""
     judged = judged_alone(sample)
     certain = (f for f in judged.findings if f.code in CERTAIN_NATIVELY)
@@ -199,7 +135,7 @@ def _lost_natively(sample: Sample) -> list[Finding]:
     return _reported(in_float64, replace(judged, comparison=nonfinite))
 
 
-_SILENCE = AtUndeclared(CheckResult(outcome=Outcome.NOT_RUN), judged=False)
+SILENCE = AtUndeclared(CheckResult(outcome=Outcome.NOT_RUN), judged=False)
 
 
 def _reported(sample: Sample, judged: Judged) -> list[Finding]:
@@ -326,7 +262,9 @@ RETURNED = frozenset({"GV103", "GV105"})
 """Codes on what backward returned that hang on no value."""
 
 
-def at_unlisted(sample: Sample | NoSample, *, open_sized: bool) -> AtUndeclared:
+def at_unlisted(
+    sample: Sample | NoSample, judged: Callable[[Sample], AtUndeclared], *, open_sized: bool
+) -> AtUndeclared:
     """Judge one typical draw. `open_sized`: symbolic shapes say that any size is valid, none is listed."""
     if isinstance(sample, NoSample):
         raises = [f for f in sample.findings if f.code in {"GV002", "GV412"}]
@@ -335,7 +273,7 @@ def at_unlisted(sample: Sample | NoSample, *, open_sized: bool) -> AtUndeclared:
         said = f"forward gives no finite value at {sample.case.id}, which no spec lists"
         return _refused([sample.finding("GV412", said, severity=Severity.NOTE)])
     empty = refused_empty(sample)
-    found = AtUndeclared(empty.result, judged=True) if empty is not None else at_undeclared(sample)
+    found = AtUndeclared(empty.result, judged=True) if empty is not None else judged(sample)
     returned = contract(sample, FirstOrder(found.result)).findings
     irregular = [f for f in returned if f.code in RETURNED and f.severity is Severity.ERROR]
     replaced = {f.input for f in irregular}

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gradverify.model import Entries, Entry, Finding, JacobianMap, Point, Severity, indexed
 from gradverify.rules import Family, rule
-from gradverify.verifier.checks.result import NO_VALUE, OTHER_VALUES, ROUNDED_AWAY, Uncovered
+from gradverify.verifier.checks.result import NO_VALUE, OTHER_VALUES, Uncovered
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.jacobian import KINK_STEPS, LARGEST_NOISE
@@ -305,40 +305,6 @@ LOW_PRECISION = (
 )
 
 
-def uncovered_part(problem: Problem, judged: Judged, output: Block, source: Block) -> Uncovered | None:
-    """What of one (output, input) block of a first-order Jacobian could not be judged; None where all was."""
-    comparison, measured = judged.comparison, judged.measured
-    covered, kinks = part(comparison.covered, output, source), part(comparison.kinks, output, source)
-    wrong = part(comparison.wrong | comparison.nonfinite, output, source)
-    rounded_away = part(comparison.not_judged, output, source)
-    mask = ~covered & ~wrong & ~kinks & ~rounded_away
-    if not part(comparison.telling, output, source).any() and not wrong.any():
-        mask |= kinks | rounded_away
-    if not mask.any():
-        return None
-    if rounded_away[mask].all():
-        return Uncovered(mask, ROUNDED_AWAY)
-    error = part(measured.error, output, source)[mask]
-    if (~measured.centre.isfinite())[output.start : output.stop][mask.any(dim=1)].all():
-        # Nothing jumps: there is no value at all, as of a deviation over one element.
-        return Uncovered(mask, "forward itself is not finite at these inputs", NO_VALUE)
-    if not error.isfinite().all():
-        places = torch.zeros_like(comparison.covered)
-        part(places, output, source)[mask] = True
-        return Uncovered(mask, *why_unknown(problem, judged, places))
-    difference = (comparison.analytical - comparison.numerical).abs()
-    if part(comparison.kinks, output, source)[mask].all():
-        reason = "these inputs lie on a kink of forward"
-    elif part(difference > comparison.bound, output, source)[mask].any():
-        reason = "a measured difference did not recur: forward is noisy"
-    else:
-        reason = (
-            f"the numerical derivative is known to ±{number(error.max().item())} only: forward is noisy "
-            "(float32 inside, or large numbers that cancel)"
-        )
-    return Uncovered(mask, reason)
-
-
 def why_unknown(problem: Problem, judged: Judged, places: Tensor, what: str = "forward") -> tuple[str, str]:
     """The reason, and what to try, where the error of a derivative is infinite (`places`: bool, M × N).
 
@@ -546,19 +512,6 @@ def _missing(sample: Sample, finding: Finding, through_output: str, derivative: 
         message=f"{what} `{name}`{through_output}, but the function depends on it: {derivative}",
         hint=f"Return the gradient of `{name}`. If none is intended, say so in the spec: "
         f"`{name}: {{..., requires_grad: false}}`.",
-    )
-
-
-def rounded(sample: Sample, name: str) -> Finding:
-    """GV110 for a gradient that is rounded to float32 though the Jacobian's entries do not show it."""
-    return sample.finding(
-        "GV110",
-        f"the gradient with respect to `{name}` has float32 precision only: it is rounded for every "
-        "grad_output that needs more digits",
-        severity=Severity.ERROR,
-        cause="float32-inside",
-        hint=KEEP_THE_DTYPE,
-        input=name,
     )
 
 

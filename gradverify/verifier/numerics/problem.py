@@ -278,6 +278,17 @@ class Graph:
     """Outputs of the graph that this one is the backward of: what that evaluates lives as long as they do."""
     of_module: bool = False
     """Of a module: its backward is that of a training step."""
+    nodes: tuple[object, ...] = field(init=False, repr=False)
+    """What made the outputs."""
+
+    def __post_init__(self) -> None:
+        """Note the nodes: a forward that returns one buffer each time gives it another one."""
+        object.__setattr__(self, "nodes", tuple(o.grad_fn for o in self.outputs))
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a later call has taken its outputs."""
+        return any(o.grad_fn is not node for o, node in zip(self.outputs, self.nodes, strict=True))
 
 
 class _Map:

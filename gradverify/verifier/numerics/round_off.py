@@ -29,7 +29,7 @@ from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.compare import UNSEEN, Comparison, finest_rounding
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, analytical_rows, natural_slope
-from gradverify.verifier.numerics.problem import CallProblem, Gradients, Layout, Problem, Tensors, VjpProblem
+from gradverify.verifier.numerics.problem import Gradients, Layout, Problem, Tensors, VjpProblem
 from gradverify.verifier.numerics.sampling import OFFSETS, Sampler, typical_values
 from gradverify.verifier.numerics.tolerance import EPSILON, FEW_DIGITS, ROUNDINGS, SPREADS
 
@@ -131,12 +131,6 @@ def gradient_noise(second: VjpProblem) -> Tensor:
             return spread
         spread = torch.maximum(spread, (inputs.flatten(result.value) / scale - base).abs())
     return spread.nan_to_num(0.0, 0.0, 0.0)
-
-
-def value_spread(problem: CallProblem, base: Tensor) -> Tensor:
-    """How far rounding may move the outputs: inputs moved by a few units in the last place."""
-    size = base.abs().nan_to_num(0.0, 0.0, 0.0)
-    return _spread_nearby(problem, base, size, problem.outputs, problem.evaluate)
 
 
 def gradient_spread(problem: Problem, u: tuple[Tensor | None, ...], base: Tensor) -> Tensor:
@@ -479,11 +473,6 @@ def gradient_round_off(problem: Problem, cotangents: Sequence[Tensor | None]) ->
         return result if isinstance(result, Raised) else Returned(inputs.flatten(result.value))
 
     return _explained_by(gradient)
-
-
-def value_round_off(problem: Problem) -> Tensor | float:
-    """Differences that own rounding explains in the outputs (flat, M entries)."""
-    return _explained_by(partial(_value, problem))
 
 
 def _value(problem: Problem) -> Returned[Tensor] | Raised:

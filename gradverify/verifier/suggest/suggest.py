@@ -16,9 +16,7 @@ from gradverify.events import NotSuggested, Suggested, Verify
 from gradverify.model import Case, Finding, Input, LiteralInput, Outcome, Point, TargetKind, TensorInput
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live, build_subject
-from gradverify.verifier.checks.first_order import first_order
 from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.second_order import second_order
 from gradverify.verifier.checks.subject import Sample, Subject, first_line
 from gradverify.verifier.collect.discover import parameters_of
 from gradverify.verifier.collect.operators import Operator, operator_of
@@ -26,6 +24,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.suggest.constants import MOST_FACTOR, Constants, Recording, constants, same_program
 from gradverify.verifier.suggest.recording import CannotSuggestError, cut, record
 from gradverify.verifier.suggest.writing import ONCE, Written, candidate, write
+from gradverify.verifier.verify.results import first_order, second_order
 
 GROWTHS = (1, 4)
 """What is added to the smallest size; one more to each next, so that sizes stay distinct."""
@@ -174,7 +173,7 @@ class _Target:
         """One point of a case, of another Function in its place where one is `made`; None if refused."""
         subject = self.subject(case)
         if subject is not None and made is not None:
-            subject = replace(subject, function=made.apply, reference=None)
+            subject = replace(subject, function=made.apply, reference=None, learnt={})
         sample = None if subject is None else prepare(subject, case, Point.TYPICAL, draw)
         return sample if isinstance(sample, Sample) else None
 
@@ -414,7 +413,7 @@ def _wrong(target: _Target, made: type[Function], case: Case, draws: int) -> str
             continue
         judged = True
         if draws > 1 and draw == 0:
-            second = second_order(sample, first)
+            second = second_order(sample)
             if second.outcome is Outcome.FAILED:
                 return f"{SECOND}: {second.findings[0].message}"
     return "" if judged else None

@@ -22,6 +22,7 @@ from gradverify.verifier.numerics.calling import (
     differentiate_in_place,
     returned_tensors,
 )
+from gradverify.verifier.numerics.problem import OTHER_OUTPUTS
 
 Arrange = Callable[[int, Tensor], Tensor]
 """What the target is given for the tensor argument at a position: most often the same values elsewhere."""
@@ -94,7 +95,10 @@ def called(
     picked = tuple(returned[p] for p in problem.output_positions if p < len(returned))
     outputs = tuple(t for t in picked if isinstance(t, Tensor))
     if len(outputs) != len(problem.output_positions):
-        return Raised(RaisedError("ValueError", "forward returned other outputs than before"))
+        nothing = (
+            " None" if not any(isinstance(t, Tensor) for t in returned) else " other outputs than before"
+        )
+        return Raised(RaisedError(OTHER_OUTPUTS, f"returned{nothing}"))
     return Returned(Call(leaves, passed, returned, outputs))
 
 

@@ -22,7 +22,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
 from gradverify.verifier.numerics.probes import random_signs
-from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
+from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, CallProblem, Layout, VjpProblem
 from gradverify.verifier.numerics.round_off import ROUND_OFF, SCALES, gradient_noise, nudged
 from gradverify.verifier.numerics.sampling import own_noise
 from gradverify.verifier.numerics.tolerance import EPSILON, KNOWN, distance
@@ -129,10 +129,12 @@ class Variant:
         is_error = is_accident(error) if serious is None else serious
         return base.finding(
             self.code,
-            f"{what} raises {error.type} {self.when}: {first_line(error.message)}",
+            f"{what} {error.message} {self.when}"
+            if error.type == OTHER_OUTPUTS
+            else f"{what} raises {error.type} {self.when}: {first_line(error.message)}",
             hint=self.hint,
             output=self.output,
-            raised=error,
+            raised=None if error.type == OTHER_OUTPUTS else error,
             part=self.part,
             severity=Severity.ERROR if is_error else Severity.NOTE,
         )

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gradverify.model import Finding, Outcome, Point, RaisedError, Severity
-from gradverify.verifier.checks.first_order import backward_raised
-from gradverify.verifier.checks.second_order import ACCIDENTS, refusal
+from gradverify.model import Finding, Outcome, Point, RaisedError, Severity, tensors_of
+from gradverify.verifier.checks.first_order import DRAW_IN_FORWARD, OF_NUMBERS, backward_raised
+from gradverify.verifier.checks.second_order import ACCIDENTS, refusal, wrong_alone
 from gradverify.verifier.checks.second_order_messages import because_of, graph_cuts, offered
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import Graph, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Graph, VjpProblem
 from gradverify.verifier.verify.witnessing import Witnesses, cotangents_of, first_order, second_order
 from gradverify.verifier.verify.words import (
     imprecise_gradient,
@@ -28,12 +28,13 @@ from gradverify.verifier.witnesses.answers import (
     Judgement,
     NotJudged,
     Right,
+    Trust,
     Unknown,
     Wrong,
 )
 from gradverify.verifier.witnesses.claim import Claim
 from gradverify.verifier.witnesses.judge import judge
-from gradverify.verifier.witnesses.proof import OF_FLOAT32
+from gradverify.verifier.witnesses.proof import OF_FLOAT32, proved
 from gradverify.verifier.witnesses.values import probe
 
 PROPORTIONAL = 1e-9
@@ -94,6 +95,11 @@ def ask_first(
     bends = _how_it_bends(asked) if measured and any(f.code == "GV101" for f in findings) else ""
     if bends:
         findings = [_nonlinear(f, bends) if f.code == "GV101" else f for f in findings]
+    if declared and any(f.code in OF_NUMBERS and not f.cause for f in findings) and _draws(asked):
+        findings = [
+            replace(f, cause="random-numbers", hint=DRAW_IN_FORWARD) if f.code in OF_NUMBERS else f
+            for f in findings
+        ]
     for f in findings:  # what is wrong at another sample, too, is called the same there
         if f.output in sample.problem.output_positions and f.input in sample.problem.input_names:
             pair = sample.problem.output_positions.index(f.output), sample.problem.input_names.index(f.input)
@@ -112,8 +118,9 @@ def _finding(  # noqa: PLR0911 - a row for each kind of answer
         if answer.again:
             return _again(sample, position, name, witnesses.wrong.get(pair, "GV101"))
         made = wrong_gradient(sample, position, pair[1], answer)
-        if answer.nonfinite and not declared and not (answer.both and answer.smooth):
-            return replace(made, severity=Severity.WARNING)
+        if answer.nonfinite and not declared:
+            meant = (answer.both and answer.smooth) or _at_declared_zeros(sample, name, answer)
+            return made if meant else replace(made, severity=Severity.WARNING)
         twice = pair in witnesses.suspected  # values at two draws are both witnesses
         witnesses.suspected |= {pair} if not declared and not answer.rounded else set()
         certain = declared or answer.both or answer.rounded or twice
@@ -125,6 +132,13 @@ def _finding(  # noqa: PLR0911 - a row for each kind of answer
     if isinstance(answer, Unknown) and answer.mismatch:
         return not_known(sample, position, name, answer)
     return None
+
+
+def _at_declared_zeros(sample: Sample, name: str, answer: Wrong) -> bool:
+    """Whether an input has no value but 0 there, and its spec says that zeros are valid."""
+    x = sample.inputs.flatten(sample.problem.primals)
+    declares = any(t.name == name and 0.0 in t.special for i in sample.case.inputs for t in tensors_of(i))
+    return declares and not any(float(x[e.column]) for e in answer.entries)
 
 
 def _again(sample: Sample, position: int, name: str, code: str) -> Finding:
@@ -147,6 +161,16 @@ def _how_it_bends(asked: Asked) -> str:
     bar = (OF_FLOAT32 if asked.values.steps.is_short else PROPORTIONAL) * (size + size.mean())
     off = ((twice - 2 * a).abs() > bar) | ((both - a - b).abs() > bar)
     return "grad-output-nonlinear" if bool((off & a.isfinite() & b.isfinite()).any()) else ""
+
+
+def _draws(asked: Asked) -> bool:
+    """Whether backward draws random numbers, and is right where it finds those that forward drew."""
+    problem = asked.problem
+    if not isinstance(problem, CallProblem) or problem.random_states.untouched():
+        return False
+    alone = replace(problem, random_states=problem.random_states.forwards_alone())
+    proof = proved(replace(asked, problem=alone, claim=Claim(alone), derived=None, trust=Trust()))
+    return not isinstance(proof, Raised) and proof.closed
 
 
 LINEAR = {
@@ -182,7 +206,10 @@ def ask_second(sample: Sample, graph: Graph, first: First, witnesses: Witnesses,
     At values that nobody declared both witnesses must speak against it.
     """
     second = VjpProblem(sample.problem, cotangents_of(sample))
-    made = second.graph(second.primals) if prove else second.graph_from(graph, second.cotangents)
+    anew = prove or graph.is_stale
+    made = second.graph(second.primals) if anew else second.graph_from(graph, second.cotangents)
+    if isinstance(made, Raised) and not anew:  # the backward before may have freed what it keeps
+        made = second.graph(second.primals)
     if isinstance(made, Raised):
         return _raised(sample, made.error, "under create_graph=True")
     with second.around():
@@ -202,6 +229,13 @@ def ask_second(sample: Sample, graph: Graph, first: First, witnesses: Witnesses,
         findings = tuple(
             not_known(sample, p[0], second.input_names[p[1]], a, second=True) for p, a in open_[:1]
         )
+        lone = (
+            wrong_alone(sample, second, range(len(sample.problem.primals)))
+            if prove and not findings
+            else None
+        )
+        if lone is not None:
+            return Second((lone,), Outcome.FAILED, "wrong")
         unknown = bool(findings) or not any(isinstance(a, Right | NotJudged) for a in found.answers.values())
         return Second(
             findings, Outcome.INCONCLUSIVE if findings else Outcome.PASSED, "" if unknown else "yes"

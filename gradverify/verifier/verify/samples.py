@@ -44,19 +44,19 @@ def planned(plan: TargetPlan, effort: Effort) -> Iterator[Planned]:
     for case in plan.cases:
         first = case.options not in met
         met.add(case.options)
-        draws = points_of(case, effort)
-        if first and effort is not Effort.QUICK:
-            draws = (
-                *(d for d in draws if is_declared(*d)),
-                *strata_points(case),
-                *draws,
-                *whole_points(case),
-            )
-            draws = tuple(dict.fromkeys(draws))
-        yield Planned(
-            case, Kind.LISTED, draws if first else tuple(d for d in draws if is_declared(*d)), first
-        )
+        yield Planned(case, Kind.LISTED, draws_of(case, effort, is_first=first), first)
     once = ((Point.TYPICAL, 0),)
     yield from (Planned(case, Kind.OPEN, once, is_first=False) for case in plan.open_sized)
     yield from (Planned(case, Kind.DEGENERATE, once, is_first=False) for case in plan.degenerate)
     yield from (Planned(b.case, Kind.BEYOND, once, is_first=False, beyond=b) for b in plan.beyond)
+
+
+def draws_of(case: Case, effort: Effort, *, is_first: bool) -> tuple[tuple[Point, int], ...]:
+    """Declared draws of a case; where it is the first with its options, those that nobody declared, too."""
+    draws = points_of(case, effort)
+    declared = tuple(d for d in draws if is_declared(*d))
+    if not is_first:
+        return declared
+    if effort is Effort.QUICK:
+        return draws
+    return tuple(dict.fromkeys((*declared, *strata_points(case), *draws, *whole_points(case))))

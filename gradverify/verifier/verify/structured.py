@@ -32,9 +32,11 @@ LINEAR = 1e-9
 OF_LARGEST = 64 * EPSILON
 """The same as a share of the largest entry of the gradient: numbers of that size may cancel inside."""
 
-FEW_BITS, MANY_BITS = 10, 40
-"""Powers of two by which a grad_output is scaled: a derivative that iterates takes the first alone, and
-thresholds in use lie between 1e-12 and 1e12."""
+FEW_BITS = 10
+"""Powers of two by which a grad_output is scaled: a derivative that iterates takes these alone."""
+
+MANY_BITS = 40
+"""The same for thresholds: those in use lie between 1e-12 and 1e12."""
 
 GRADUAL = 1e-4
 """Share of the largest entry: where a deviation begins with less, no path of its own begins there."""
@@ -181,7 +183,8 @@ def wrong_with_structure(sample: Sample, asked: Asked, *, smooth: bool = True) -
     pair = asked.claim.rows(torch.stack([torch.zeros_like(w), w]))
     if not isinstance(pair, Raised):
         some = (pair[0] != 0) & pair[1].isfinite()  # of an infinite slope NaN is what comes of zeros
-        if bool(some.any()):
+        alone = asked.claim.afresh().row(torch.zeros_like(w)) if bool(some.any()) else None
+        if isinstance(alone, Tensor) and bool((some & (alone != 0)).any()):  # no call before has left it
             zeros = Structure("of zeros", ZEROS, _dense)
             yield _finding(sample, zeros, pair[0], torch.zeros(len(some)).double(), some)
             return

@@ -42,6 +42,8 @@ class Options:
     """Backward was seen to be differentiable, and its derivative is right so far."""
     formats: frozenset[torch.dtype] | None = None
     """In which forward computes; None until it was watched."""
+    unsteady: bool = False
+    """Forward gives other values at the same inputs."""
 
     @property
     def is_short(self) -> bool:
@@ -77,13 +79,14 @@ class Witnesses:
 def other_values(sample: Sample, graph: Graph, known: Options) -> bool:
     """Whether the same call gives other values; meanwhile the formats of its operations are noted."""
     problem = sample.problem
-    with Formats() as seen:
+    with Formats(problem.primals) as seen:
         again = problem.evaluate(problem.primals)
     known.formats = frozenset(b.dtype for b in problem.outputs.blocks)
     if isinstance(again, Raised):
         return False
     known.formats |= {f for t in again.value for f in seen.of(t)}
-    if problem.outputs.is_double and has_digits_of_float32(problem.outputs.flatten(again.value)):
+    hidden = any(map(seen.is_from_outside, again.value))
+    if hidden and problem.outputs.is_double and has_digits_of_float32(problem.outputs.flatten(again.value)):
         known.formats |= {torch.float32}
     before, now = problem.outputs.flatten(graph.outputs), problem.outputs.flatten(again.value)
     if _same(before, now):

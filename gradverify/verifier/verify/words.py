@@ -41,6 +41,10 @@ UNSTABLE = (
     "A formula that is right loses its digits there, too: rearrange it, or declare the values that are valid."
 )
 
+NO_MEAN = (
+    "; forward has a kink there, as where values are equal, and it is no mean of the gradients beside it"
+)
+
 OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
 NO_VALUE = "Leave out the sizes or values at which it is nan or inf: they have no derivative."
 REFERENCE = (
@@ -117,7 +121,8 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
         where = ""
         if answer.matrices is not None:
             where = where_nonfinite(sample, name, answer.matrices[2])
-        said = f"{gradient} is NaN or infinite at {at}, where forward has a finite derivative: {derivative}"
+        has = "a kink, and finite slopes beside it" if answer.kink else f"a finite derivative: {derivative}"
+        said = f"{gradient} is NaN or infinite at {at}, where forward has {has}"
         return replace(
             made,
             code="GV108",
@@ -143,7 +148,8 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
             hint=KEEP_THE_DTYPE,
             cause="float32-inside",
         )
-    return replace(made, message=f"{gradient} is wrong at {at} of the Jacobian, by up to {_by_up_to(answer)}")
+    said = f"{gradient} is wrong at {at} of the Jacobian, by up to {_by_up_to(answer)}"
+    return replace(made, message=f"{said}{NO_MEAN if answer.kink else ''}")
 
 
 def imprecise_gradient(sample: Sample, position: int, number_of_input: int, answer: Imprecise) -> Finding:

@@ -66,6 +66,8 @@ class Wrong:
     nonfinite: bool = False
     smooth: bool = False
     """Derived is the same beside the point."""
+    kink: bool = False
+    """Forward has one slope on each side there, and the claim is no mean of them."""
     rounded: bool = False
     """Rounding of backward explains it."""
     missing: bool = False

@@ -28,7 +28,7 @@ class Claim:
 
     def rows(self, cotangents: Tensor) -> Tensor | Raised:
         """Aᵀu for each row of `cotangents` (K × M): K × N, zeros where backward gives None."""
-        if self._graph is None:
+        if self._graph is None or self._graph.is_stale:
             made = self.problem.graph(self.problem.primals)
             if isinstance(made, Raised):
                 return made

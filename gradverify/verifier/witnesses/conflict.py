@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.witnesses.answers import Asked, Judgement, Reason
 from gradverify.verifier.witnesses.digits import ask_for_rounding, doubt_short_formats, look_for_lost_digits
 from gradverify.verifier.witnesses.kinks import look_beside_kinks, see_a_tie_by_values, see_ties
@@ -155,7 +155,7 @@ def _decide(c: Open, column: int) -> None:
     c.slopes[column] = found
     value, error, low, high = c.weighed(found)
     c.value[:, column], c.error[:, column] = value, error
-    kink = high > low
+    kink = c.kinks[:, column] = high > low
     for k in range(len(c.u)):
         if c.settled[k, column]:
             continue
@@ -170,9 +170,7 @@ def _verdict(c: Open, k: int, column: int) -> int:  # noqa: PLR0911 - the table 
     bar = c.bar(k, column)
     seen = bool(e <= max(BLUR * max(abs(float(s)), abs(float(a)) if bool(a.isfinite()) else 0.0), bar))
     if not bool(a.isfinite()):
-        if not _has_slopes(c, column):  # of a row without one NaN says so, and 0 * inf is NaN in the others
-            return UNSEEN
-        return WRONG if c.theirs is None or not bool(c.theirs[k, column].isfinite()) else BOTH
+        return _of_no_number(c, k, column)
     refuted = bool((a - s).abs() > max(float(e), bar))
     refuted &= bool(s) or not asked.sixteen  # on a step of a staircase nothing moves
     if c.theirs is None or not bool(c.theirs[k, column].isfinite()):
@@ -196,11 +194,24 @@ def _verdict(c: Open, k: int, column: int) -> int:  # noqa: PLR0911 - the table 
     return WRONG if decided else OPEN
 
 
+def _of_no_number(c: Open, k: int, column: int) -> int:
+    """Whether a claim that is no number is wrong: where forward has a slope, or derived goes on unbroken."""
+    asked = c.asked
+    finite = c.theirs is not None and bool(c.theirs[k, column].isfinite())
+    if _has_slopes(c, column):  # of a row without one NaN says so, and 0 * inf is NaN in the others
+        return BOTH if finite else WRONG
+    if finite and asked.trust.confirmed and not asked.hides and not bool(c.rough.any()):
+        return WRONG
+    return OPEN if finite and asked.declared and isinstance(asked.problem, CallProblem) else UNSEEN
+
+
 def _has_slopes(c: Open, column: int) -> bool:
-    """Whether every row has a finite slope along a coordinate; of second order and undeclared, no kink."""
+    """Whether every row has a finite slope along a coordinate, or of first order one on each side."""
     found = c.slopes[column]
-    known = found.error <= SLIGHT * (found.value.abs() + found.value.abs().mean()) + OF_NOTHING
-    kinks = c.asked.declared and not isinstance(c.asked.problem, VjpProblem)
+    elsewhere = c.mine[c.mine.isfinite()].abs()
+    size = found.value.abs() + found.value.abs().mean() + (elsewhere.max() if elsewhere.numel() else 0.0)
+    known = found.error <= SLIGHT * size + OF_NOTHING
+    kinks = isinstance(c.asked.problem, CallProblem)
     return bool((known | found.kink).all() if kinks else (known & ~found.kink).all())
 
 

@@ -55,13 +55,14 @@ def see_ties(c: Open) -> None:
     near = _beside(c, ways, BESIDE / NEARER) if found is not None and _may_tie(c, found) else None
     if found is None or (near is None and _may_tie(c, found)):
         return
-    torn = torch.zeros_like(apart)
+    torn = other = torch.zeros_like(apart)
     if near is not None:
         before = (found - c.theirs).abs().amax(dim=0)
         stays = (near - c.theirs).abs().amax(dim=0) > before / SHRINKS
         # On one side of a kink there is one gradient; that of numbers which cancel is another everywhere.
-        torn = _moved(c, found) & stays & ((near - found).abs().amax(dim=0) <= SAME_SIDE * before)
-    c.rough = torn.any(dim=1) | ~found.isfinite().all(dim=2).all(dim=0)
+        other = _moved(c, found) & stays
+        torn = other & ((near - found).abs().amax(dim=0) <= SAME_SIDE * before)
+    c.rough = other.any(dim=1) | ~found.isfinite().all(dim=2).all(dim=0)
     c.ways, c.nearby, several = ways, [*found], False
     for k in (torn & apart).any(dim=1).nonzero()[:, 0].tolist():
         c.state[k, apart[k]] = TORN if k < c.count else RIGHT
@@ -137,6 +138,7 @@ def _ask_for_rows(c: Open, apart: Tensor) -> None:
     c.apart = torch.cat([c.apart, off])
     c.state = torch.cat([c.state, torch.where(off, TORN, RIGHT)])
     c.settled = torch.cat([c.settled, torch.ones_like(off)])
+    c.kinks = torch.cat([c.kinks, torch.zeros_like(off)])
     c.value, c.error = (
         torch.cat([c.value, theirs]),
         torch.cat([c.error, torch.zeros_like(theirs)]),
@@ -174,6 +176,7 @@ def look_beside_kinks(c: Open) -> None:
     for k in torn.any(dim=1).nonzero()[:, 0].tolist():
         c.state[k, torn[k]] = (BOTH if outside[k] else RIGHT) if finite[k] else UNSEEN
         c.value[k, torn[k]] = nearby[:, k, torn[k]].mean(dim=0)
+        c.kinks[k, torn[k]] = True
 
 
 def _ways(c: Open, torn: Tensor) -> Iterator[Tensor]:

@@ -20,7 +20,7 @@ MOST_ROWS = 32
 MOST_ENTRIES = 2**22
 """Entries of such a Jacobian."""
 
-CALLS_OF_A_SAMPLE = 100
+CALLS_OF_A_SAMPLE = 150
 """Calls that a conflict may cost at one sample."""
 
 RIGHT, WRONG, BOTH, OPEN, UNSEEN, TORN, UNTRIED = range(7)
@@ -95,6 +95,7 @@ class Open:
         self.error = torch.zeros_like(self.mine)
         self.rough = torch.ones(len(self.mine), dtype=torch.bool)
         """Rows whose gradient is another beside the point, as far as that was looked at."""
+        self.kinks = torch.zeros_like(self.mine, dtype=torch.bool)
         self.ways: list[Tensor] = []
         self.nearby: list[Tensor] = []
         self.settled = torch.zeros_like(self.apart)

@@ -113,6 +113,16 @@ def differing(asked: Asked, mine: Tensor, theirs: Tensor, cotangents: Tensor) ->
     return apart & ~(theirs.isnan() & mine.isfinite())
 
 
+def _loses_digits(mine: Tensor, theirs: Tensor) -> bool:
+    """Whether they differ by more than what is worth asking for rounding."""
+    off = (mine - theirs).abs().nan_to_num(0.0)
+    return bool((off > DIGITS_LOST * (theirs.abs() + theirs.abs().mean(dim=1, keepdim=True))).any())
+
+
+DIGITS_LOST = 1e-10
+"""A relative deviation from derived that is worth asking for rounding."""
+
+
 @dataclass(frozen=True)
 class Proof:
     """What the dot-product test said."""
@@ -122,7 +132,7 @@ class Proof:
     """It closes for derived, too."""
     visible: float
     differs: bool
-    """Claim and derived differ in some entry although both close: a row far below the mean."""
+    """They differ in some entry although both close: in a row far below the mean, or in lost digits."""
     difference: Difference | None
     """The last attempt, where it did not close."""
     gradients: Tensor
@@ -166,7 +176,12 @@ def proved(asked: Asked) -> Proof | Raised:
     differs = False
     if closed and confirms and theirs is not None and last is not None:
         u = torch.stack([u for u, _ in last.cotangents])
-        differs = bool(differing(asked, gradients, theirs, u).any())
+        differs = bool(differing(asked, gradients, theirs, u).any()) or (
+            asked.declared
+            and not asked.hides
+            and not asked.values.steps.is_short
+            and _loses_digits(gradients, theirs)
+        )
     return Proof(
         closed=closed,
         confirms=confirms,

@@ -213,11 +213,17 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
 
     may_leave = False
 
-    def __init__(self, *, saved: bool = False) -> None:
-        """`saved` counts 8 bits whatever they were made of: what a ctx keeps comes back as another tensor."""
+    def __init__(self, known: Sequence[Tensor] = (), *, saved: bool = False) -> None:
+        """`known` tensors begin it. `saved` counts 8 bits whatever they were made of.
+
+        What a ctx keeps comes back as another tensor.
+        """
         super().__init__()
         self.saved = saved
         self.through: Any = WeakTensorKeyDictionary()
+        self.outside: Any = WeakTensorKeyDictionary()
+        for one in known:
+            self.outside[one] = False
 
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run one operation; its results have gone through what they are and were made of."""
@@ -226,12 +232,19 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
             f for a in _pytree.tree_leaves((args, dict(given))) if isinstance(a, Tensor) for f in self.of(a)
         }
         of_floats = any(_is_float(a) for a in _pytree.tree_leaves((args, dict(given))))
+        from_outside = any(self.is_from_outside(a) for a in _pytree.tree_leaves((args, dict(given))))
         for one in _pytree.tree_leaves(result):
+            if isinstance(one, Tensor):
+                self.outside[one] = from_outside
             if isinstance(one, Tensor) and one.dtype in EIGHT_BITS and of_floats:
                 self.through[one] = made_of | {torch.int8}
             elif isinstance(one, Tensor) and (one.dtype in UNITS or torch.int8 in made_of):
                 self.through[one] = self.of(one) | made_of
         return result
+
+    def is_from_outside(self, one: object) -> bool:
+        """Whether numbers come from where no operation was seen to make them, as from NumPy."""
+        return isinstance(one, Tensor) and bool(self.outside.get(one, True))
 
     def of(self, tensor: Tensor) -> frozenset[torch.dtype]:
         """Short formats that a tensor has gone through."""

@@ -48,7 +48,7 @@ def _answer(c: Open, o: int, rows: Tensor, own: slice) -> Answer:
         return Unknown(reason, mismatch=True, entry=entry[0] if entry else None)
     unseen = block == UNSEEN
     if bool(unseen.any()):
-        if not c.asked.declared and bool(rounded.any()):
+        if not c.asked.declared and bool(rounded.any()) and not c.values.steps.is_short:
             marked = _wrong(c, rows, own, block, rounded)
             return replace(marked, rounded=True)
         reason = Reason.ROUNDING if bool(rounded.any()) else _reason(c, rows, own, unseen)
@@ -111,6 +111,7 @@ def _wrong(c: Open, rows: Tensor, own: slice, block: Tensor, wrong: Tensor) -> W
         float(known.max()) if known.numel() else 0.0,
         both=bool((block == BOTH).any()),
         nonfinite=bool(nonfinite.sum() == wrong.sum()),
+        kink=bool((c.kinks[rows][:, own] & wrong).any()),
         smooth=c.theirs is not None and not bool(c.rough[rows[: len(c.rough)].nonzero()[:, 0]].any()),
         missing=not bool(c.mine[rows][:, own].any()),
         matrices=(c.mine[rows][:, own][unit], expected[unit], wrong[unit]) if whole else None,

@@ -8,7 +8,15 @@ from itertools import pairwise
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[3] / "gradverify"
-FOLDERS = ("verifier/numerics", "verifier/inputs", "verifier/checks", "verifier/doubt", "verifier/variations")
+FOLDERS = (
+    "verifier/witnesses",
+    "verifier/verify",
+    "verifier/numerics",
+    "verifier/inputs",
+    "verifier/checks",
+    "verifier/doubt",
+    "verifier/variations",
+)
 """Rooms in which numbers decide."""
 
 

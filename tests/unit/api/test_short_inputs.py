@@ -41,11 +41,14 @@ def inputs(*dtypes: torch.dtype) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("dtype", SHORT)
-def test_a_right_function_is_inconclusive_and_reported_why(dtype: torch.dtype) -> None:
-    with pytest.raises(GradientError, match="given in float32, or shorter") as raised:
+def test_a_right_function_is_not_accused(dtype: torch.dtype) -> None:
+    """It passes where derived has the same digits; else it is left open, with the reason."""
+    try:
         gradverify.verify(SineTimes, inputs(dtype, dtype))
-    assert {found.code for found in raised.value.findings} == {"GV109"}
-    assert "`.double()` in a test" in str(raised.value)
+    except GradientError as raised:
+        assert dtype is not torch.float32
+        assert {found.code for found in raised.findings} == {"GV109"}
+        assert "16 bits or fewer" in str(raised)
 
 
 def test_an_input_of_fewer_digits_than_the_others_has_a_gradient_of_as_few() -> None:
@@ -53,9 +56,7 @@ def test_an_input_of_fewer_digits_than_the_others_has_a_gradient_of_as_few() -> 
 
 
 def test_a_plain_operation_is_not_accused() -> None:
-    with pytest.raises(GradientError) as raised:
-        gradverify.verify(torch.sin, (torch.rand(3),))
-    assert {found.code for found in raised.value.findings} == {"GV109"}
+    gradverify.verify(torch.sin, (torch.rand(3),))
 
 
 @pytest.mark.parametrize("dtypes", [(torch.float32, torch.float32), (torch.float64, torch.float32)])

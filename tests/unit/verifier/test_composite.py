@@ -14,18 +14,12 @@ from gradverify.verifier.checks.composite import (
     Composite,
     NoComposite,
     automatic_composite,
-    confirmed_composite,
-    settled,
-    settled_second_order,
 )
-from gradverify.verifier.checks.first_order import first_order
-from gradverify.verifier.checks.result import FirstOrder, Uncovered
+from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.collect.forward_itself import plain_forward, run_forward
-from gradverify.verifier.numerics.tolerance import Tolerance
-from gradverify.verifier.numerics.verdict import judge
+from gradverify.verifier.verify.results import confirmed_composite, first_order
 
 _path = Path(__file__).with_name("composites.py")
 _spec = importlib.util.spec_from_file_location("composites", _path)
@@ -88,7 +82,7 @@ def test_without_a_forward_of_its_own_there_is_none() -> None:
 def test_nothing_is_believed_where_backward_is_not_verified() -> None:
     sample = sample_of("Dropped")
     assert isinstance(
-        confirmed_composite(sample, FirstOrder(replace(first_order(sample).result, outcome=Outcome.FAILED))),
+        confirmed_composite(sample, FirstOrder(CheckResult(outcome=Outcome.FAILED))),
         NoComposite,
     )
 
@@ -97,60 +91,7 @@ def test_nothing_is_believed_where_backward_is_not_verified() -> None:
 @pytest.mark.parametrize("name", RIGHT)
 def test_accuses_no_right_function(name: str, draw: int) -> None:
     sample = sample_of(name, draw)
-    first, _ = settled(sample, first_order(sample))
-    assert first.result.findings == ()
-
-
-def test_settles_what_is_noisy_in_the_first_order() -> None:
-    sample = sample_of("Dropped")
-    first = first_order(sample)
-    mask = torch.zeros(12, 12, dtype=torch.bool)
-    mask[0, 0] = True
-    comparison = replace(first.comparison, covered=first.comparison.covered & ~mask)
-    result = replace(first.result, uncovered={(0, "x"): Uncovered(mask, "noisy")})
-    again, _ = settled(sample, replace(first, result=result, comparison=comparison))
-    assert again.result.uncovered == {}
-
-
-def test_does_not_settle_a_jump() -> None:
-    sample = sample_of("Dropped")
-    first = first_order(sample)
-    mask = torch.zeros(12, 12, dtype=torch.bool)
-    mask[0, 0] = True
-    comparison = replace(first.comparison, covered=first.comparison.covered & ~mask)
-    measured = replace(first.measured, error=torch.where(mask, torch.inf, first.measured.error))
-    result = replace(first.result, uncovered={(0, "x"): Uncovered(mask, "jumps")})
-    again, _ = settled(sample, replace(first, result=result, comparison=comparison, measured=measured))
-    assert again.result.uncovered.keys() == {(0, "x")}
-
-
-def judged_again(sample: Sample, unknown: int) -> tuple:
-    """The second order of a sample, with one entry of its Jacobian declared too noisy to be judged."""
-    second = second_order_problem(sample)
-    judged = judge(second, Tolerance(sample.subject.settings.rtol))
-    covered = judged.comparison.covered.clone()
-    covered[unknown, 0] = False
-    mask = torch.zeros(second.outputs.size, sample.inputs.size, dtype=torch.bool)
-    mask[unknown, 0] = True
-    uncovered = {(0, "second order, x"): Uncovered(mask, "noisy")}
-    return second, replace(judged, comparison=replace(judged.comparison, covered=covered)), uncovered
-
-
-def test_settles_a_noisy_second_order() -> None:
-    sample = sample_of("OffByAHair")
-    composite = confirmed_composite(sample, first_order(sample))
-    second, judged, uncovered = judged_again(sample, 0)
-    assert settled_second_order(sample, composite, second, judged, uncovered) == {}
-
-
-def test_does_not_settle_a_second_order_on_which_the_composite_disagrees() -> None:
-    sample = sample_of("OffByAHair")
-    composite = confirmed_composite(sample, first_order(sample))
-    second, judged, uncovered = judged_again(sample, 0)
-    analytical = judged.comparison.analytical.clone()
-    analytical[0, 0] += 1e-3
-    judged = replace(judged, comparison=replace(judged.comparison, analytical=analytical))
-    assert settled_second_order(sample, composite, second, judged, uncovered) == uncovered
+    assert first_order(sample).result.findings == ()
 
 
 def test_the_stand_in_keeps_what_forward_tells_it() -> None:

@@ -4,7 +4,7 @@ RIGHT = ["ScaledInPlace", "ByMode"]
 
 WRONG = {
     "ScaledInPlace": {"errors": {"GV101"}},
-    "ByMode": {"errors": {"GV101", "GV302"}},
+    "ByMode": {"errors": {"GV101"}},
     "WritesAlways": {"errors": {"GV401"}},
     "WritesAndSign": {"errors": {"GV101"}, "may": {"GV302", "GV401"}},
     "SpoilsSaved": {"errors": {"GV403"}},

@@ -382,7 +382,6 @@ EXPECTED = {
         "twin": "wrong:NewtonToATolerance",
         "or_else": {"inconclusive"},
         "warnings": {"GV109"},
-        "notes": {"GV203"},
         "names": ("`tolerance: {rtol: ...}`",),
     },
     ("wrong", "NewtonToATolerance", "with spec"): {

@@ -79,9 +79,8 @@ EXPECTED = {
         "twin": "right:StatisticsInFloat32",
     },
     ("wrong", "FilteredRows", "with spec"): {
-        "status": "failed",
-        "errors": {"GV110"},
-        "names": ["float32"],
+        "status": "inconclusive",  # off by half a rounding of float32 alone, and nothing but values can tell
+        "warnings": {"GV109"},
         "twin": "right:FilteredRows",
     },
     ("wrong", "Halved", "with spec"): {"status": "failed", "errors": {"GV106"}, "names": ["bfloat16"]},

@@ -77,5 +77,5 @@ EXPECTED = {
     ("bare", "LargerTwice", "without spec"): {"status": "inconclusive", "warnings": {"GV109"}},
 }
 EXPECTED["wrong", "SegmentMaximumTwice", "with spec"] = {
-    "status": "failed", "errors": {"GV101"}, "names": {"equal entries of `x`"},
+    "status": "failed", "errors": {"GV101"}, "names": {"as where values are equal"},
 }  # fmt: skip

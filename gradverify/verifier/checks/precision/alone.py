@@ -32,7 +32,7 @@ from gradverify.model import (
     tensors_of,
 )
 from gradverify.model.case import is_declared, is_of_decades, points_of
-from gradverify.verifier.checks.first_order import backward_raised, first_order, not_taken
+from gradverify.verifier.checks.first_order import backward_raised, not_taken
 from gradverify.verifier.checks.float32_inside import every_output_is_float32, tells_digits
 from gradverify.verifier.checks.kept import judged_jacobians
 from gradverify.verifier.checks.precision.findings import in_dtype, together
@@ -70,8 +70,6 @@ FLOAT32_INSIDE = "forward has no more digits than float32"
 WRONG_IN_FLOAT64 = "in float64 its kernels give other values than in their own dtypes"
 NOT_TO_ALL_DIGITS = "its kernels do not give the reference's values to all digits of float64"
 
-OF_FLOAT32 = frozenset({"GV104", "GV110"})
-"""Codes that say no more than that something is computed in float32."""
 
 ALL_DIGITS = 1e-9
 """Relative: float32 inside is 1e-8 off at the least."""
@@ -202,16 +200,8 @@ def _why_native(sample: Sample | NoSample, *, kernels: bool) -> str:
     if kernels and sample.subject.reference is not None:
         return _unlike_the_reference(sample)
     if every_output_is_float32(sample, kernels=kernels):
-        return FLOAT32_INSIDE if kernels or not _is_wrong_in_float64(sample) else ""
+        return FLOAT32_INSIDE if kernels else ""
     return WRONG_IN_FLOAT64 if kernels and _unlike_their_own_dtype(sample) else ""
-
-
-def _is_wrong_in_float64(sample: Sample) -> bool:
-    """Whether float64 alone shows a mistake: it is a large one then, and entries say more than rounding."""
-    if sample.subject.reader is not None:
-        sample.subject.reader.reset()
-    found = first_order(sample).result.findings
-    return any(f.severity is Severity.ERROR and f.code not in OF_FLOAT32 for f in found)
 
 
 def _unlike_the_reference(sample: Sample) -> str:

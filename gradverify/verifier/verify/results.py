@@ -1,0 +1,229 @@
+"""Both orders by witnesses, as the results that variations and native dtypes go on from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from gradverify.model import Finding, Outcome, Point, Severity
+from gradverify.rules import Family
+from gradverify.verifier.checks.composite import Composite, NoComposite, composite_of
+from gradverify.verifier.checks.first_order import disconnected, refused_empty
+from gradverify.verifier.checks.result import SAME_NUMBERS, CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.undeclared import HINTS, SILENCE, AtUndeclared, natively
+from gradverify.verifier.checks.wording import is_finite
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.memory import hand_back
+from gradverify.verifier.numerics.problem import Graph
+from gradverify.verifier.verify.orders import First, ask_first, ask_second
+from gradverify.verifier.verify.reference import ask_reference, ask_surrogate, has_same_gradient
+from gradverify.verifier.verify.state import CaseState
+from gradverify.verifier.verify.structured import wrong_with_structure
+from gradverify.verifier.verify.witnessing import Witnesses, other_values
+from gradverify.verifier.verify.words import OTHER_VALUES, WHY
+from gradverify.verifier.witnesses.answers import NotJudged, Right, Unknown
+
+UNSTEADY = "forward gives other values at each call, random states replayed"
+
+
+def witnesses_of(sample: Sample) -> Witnesses:
+    """What is known of the gradient of a target, from sample to sample."""
+    known = sample.subject.learnt.setdefault(Witnesses, Witnesses())
+    assert isinstance(known, Witnesses)  # noqa: S101 - for the type checker
+    return known
+
+
+def forget_findings(sample: Sample) -> None:
+    """The sample is judged for itself: what was wrong elsewhere is no reason to measure less."""
+    known = witnesses_of(sample)
+    known.wrong.clear()
+    known.ordinary.clear()
+    known.suspected.clear()
+
+
+def _judged(sample: Sample, *, declared: bool, prove: bool) -> tuple[Graph, First] | str:
+    """The first order of a sample, with the graph of its call; or why nothing can be asked."""
+    made = sample.problem.graph(sample.problem.primals)
+    if isinstance(made, Raised):
+        return f"forward raised {made.error.type}"
+    witnesses = witnesses_of(sample)
+    known = witnesses.of(sample)
+    if known.formats is None and other_values(sample, made.value, known):
+        known.unsteady = True
+    if known.unsteady:
+        return UNSTEADY
+    return made.value, ask_first(
+        sample, made.value, witnesses, declared=declared, listed=declared, prove=prove
+    )
+
+
+def _is_once(sample: Sample) -> bool:
+    return (sample.point, sample.draw) == (Point.TYPICAL, 0)
+
+
+def first_order(sample: Sample) -> FirstOrder:
+    """As the judge finds it, at a declared sample."""
+    if sample.disconnected:
+        return disconnected(sample)
+    empty = refused_empty(sample)
+    if empty is not None:
+        return empty
+    judged = _judged(sample, declared=True, prove=_is_once(sample))
+    if isinstance(judged, str):
+        return FirstOrder(CheckResult((), Outcome.INCONCLUSIVE, _nothing_known(sample, judged)))
+    _, found = judged
+    findings = list(found.findings)
+    first_of_options = sample.subject.is_first_of_options
+    asked_more = first_of_options and (_is_once(sample) or sample.point is Point.SPECIAL)
+    if found.verified and found.asked is not None and asked_more:
+        findings += wrong_with_structure(sample, found.asked, smooth=_is_once(sample))
+    result = _result(sample, found, findings)
+    known = witnesses_of(sample).of(sample)
+    proven = found.verified and result.outcome is Outcome.PASSED
+    return FirstOrder(result, proven=proven, single_precision=known.is_short)
+
+
+def _result(sample: Sample, found: First, findings: list[Finding]) -> CheckResult:
+    """Findings, and what could not be judged of each pair."""
+    names, positions = sample.problem.input_names, sample.problem.output_positions
+    uncovered: dict[tuple[int, str], Uncovered] = {}
+    visible: list[float] = []
+    not_judged = 0
+    for (o, i), answer in (found.judgement.answers if found.judgement is not None else {}).items():
+        if isinstance(answer, NotJudged):
+            not_judged += answer.count
+        if (isinstance(answer, Unknown) and not answer.mismatch) or (
+            isinstance(answer, NotJudged) and answer.whole
+        ):
+            reason, hint = WHY[answer.reason]
+            uncovered[positions[o], names[i]] = Uncovered(_everything(), reason, hint)
+        elif isinstance(answer, Right) and answer.visible is not None:
+            visible.append(answer.visible)
+    outcome = found.outcome
+    if uncovered and outcome is Outcome.PASSED:
+        outcome = Outcome.INCONCLUSIVE
+    if any(f.severity is Severity.ERROR for f in findings):
+        outcome = Outcome.FAILED
+    spoke = found.judgement.witnesses if found.judgement is not None else frozenset()
+    return CheckResult(
+        tuple(findings),
+        outcome,
+        uncovered,
+        max(visible, default=None),
+        not_judged=not_judged,
+        witnesses=spoke,
+    )
+
+
+def _everything() -> torch.Tensor:
+    return torch.ones(1, 1, dtype=torch.bool)
+
+
+def _nothing_known(sample: Sample, why: str) -> dict[tuple[int, str], Uncovered]:
+    pairs = ((p, n) for p in sample.problem.output_positions for n in sample.problem.input_names)
+    hint = SAME_NUMBERS if why == UNSTEADY else OTHER_VALUES
+    return {pair: Uncovered(_everything(), why, hint) for pair in pairs}
+
+
+def beyond(sample: Sample) -> FirstOrder:
+    """The first order at a size that no spec lists: an error needs both witnesses."""
+    judged = _judged(sample, declared=False, prove=False)
+    if isinstance(judged, str):
+        return FirstOrder(CheckResult((), Outcome.INCONCLUSIVE, _nothing_known(sample, judged)))
+    _, found = judged
+    result = _result(sample, found, [*found.findings])
+    return FirstOrder(result, proven=found.verified and result.outcome is Outcome.PASSED)
+
+
+def surrogate(sample: Sample) -> CheckResult:
+    """Beside the composite whose gradient is meant."""
+    made = sample.problem.graph(sample.problem.primals)
+    if isinstance(made, Raised) or sample.subject.surrogate is None:
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    state = CaseState()
+    findings = tuple(ask_surrogate(sample, made.value, state, witnesses_of(sample).of(sample)))
+    return CheckResult(findings, state.outcomes[Family.REFERENCE])
+
+
+def _as_meant(sample: Sample) -> AtUndeclared:
+    """Where backward is not the gradient of its surrogate, as far as both are finite."""
+    result = surrogate(sample)
+    differing = (f for f in result.findings if f.severity is Severity.ERROR)
+    found = tuple(
+        replace(f, hint=f"{HINTS[Point.WIDE]} {f.hint}")
+        for f in differing
+        if f.entries is not None and is_finite(f.entries)
+    )
+    judged = bool(found) or result.outcome is Outcome.PASSED
+    return AtUndeclared(CheckResult(found, outcome_of(found)), judged)
+
+
+def confirmed_composite(sample: Sample, first: FirstOrder) -> Composite | NoComposite:
+    """A map that torch derives, with the gradient that was verified: what native dtypes are held against."""
+    if not first.verified or first.single_precision:
+        return NoComposite("the first derivative is not verified")
+    found = composite_of(sample)
+    epsilon = witnesses_of(sample).of(sample).epsilon
+    if isinstance(found, NoComposite) or has_same_gradient(sample, found.problem, epsilon):
+        return found
+    return NoComposite("its gradient is not the one that was verified")
+
+
+def second_order(sample: Sample) -> CheckResult:
+    """The same of the derivative of backward; beyond the first draw only where it was seen to have one."""
+    known = witnesses_of(sample).of(sample)
+    once = _is_once(sample) and sample.subject.is_first_of_options
+    if not once and not known.twice:
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    judged = _judged(sample, declared=True, prove=once)
+    if isinstance(judged, str) or not judged[1].verified or not (once or judged[1].closed):
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    graph, first = judged
+    found = ask_second(sample, graph, first, witnesses_of(sample), prove=once)
+    if once:
+        known.twice = found.double_backward == "yes"
+        return CheckResult(found.findings, found.outcome, capability=found.double_backward)
+    errors = tuple(f for f in found.findings if f.severity is Severity.ERROR or f.code == "GV109")
+    known.twice = not errors  # one sample says it
+    return CheckResult(errors, found.outcome if errors else Outcome.NOT_RUN, capability="")
+
+
+def reference(sample: Sample, first: FirstOrder) -> CheckResult:
+    """Beside the composite that the spec names, once the first order is verified."""
+    if sample.subject.reference is None or not first.verified:
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    made = sample.problem.graph(sample.problem.primals)
+    if isinstance(made, Raised):
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    known, visible = witnesses_of(sample).of(sample), first.result.smallest_visible_error or 0.0
+    findings = tuple(ask_reference(sample, made.value, CaseState(), known, visible))
+    outcome = Outcome.INCONCLUSIVE if any(f.code == "GV109" for f in findings) else outcome_of(findings)
+    return CheckResult(findings, outcome)
+
+
+def at_undeclared(sample: Sample) -> AtUndeclared:
+    """Judge the first order at one undeclared point; findings are the certain ones."""
+    if sample.disconnected:
+        return SILENCE
+    if sample.subject.reader is not None:
+        sample.subject.reader.reset()
+    if sample.subject.surrogate is not None:
+        return _as_meant(sample)
+    if sample.is_native:
+        return natively(sample)
+    hand_back(sample.inputs.size)
+    judged = _judged(sample, declared=False, prove=False)
+    if isinstance(judged, str):
+        return SILENCE
+    _, found = judged
+    if found.judgement is None:
+        return replace(SILENCE, raised=found.findings[0].raised)
+    findings = tuple(
+        replace(f, hint=f"{HINTS.get(sample.point, '')} {f.hint}".strip())
+        for f in found.findings
+        if f.code != "GV109" or f.suspected
+    )
+    result = CheckResult(findings, outcome_of(findings), witnesses=found.judgement.witnesses)
+    return AtUndeclared(result, judged=True)
