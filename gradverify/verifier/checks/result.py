@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-import torch
 from torch import Tensor
 
 from gradverify.model import Finding, Outcome, Severity, Swept
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
-from gradverify.verifier.numerics.verdict import NotJudged
 
 NO_VALUE = "Leave out the sizes or values at which it is nan or inf: they have no derivative."
 """What to try where no step is to blame."""
@@ -24,11 +22,6 @@ SAME_NUMBERS = (
 )
 """What to try where forward gives other values at the same inputs."""
 
-SAME_WITHOUT_A_GRAPH = (
-    "Let forward return the same whether or not a gradient is asked for (ctx.needs_input_grad, "
-    "torch.is_grad_enabled()): its derivative is measured without a graph."
-)
-"""What to try where forward depends on that."""
 
 NOT_REPEATED = "not-repeated"
 """The cause of a gradient that is another one each time, forward and every random state being the same."""
@@ -52,13 +45,6 @@ class Uncovered:
     """bool, the block's shape: True where nothing is known."""
     reason: str
     hint: str = OTHER_VALUES
-
-    @classmethod
-    def wholly(cls, judged: NotJudged, rows: int = 1, columns: int = 1) -> Uncovered:
-        """A pair of which nothing is known."""
-        hint = SAME_NUMBERS if judged.unrepeatable else OTHER_VALUES
-        hint = SAME_WITHOUT_A_GRAPH if judged.watched else hint
-        return cls(torch.ones(rows, columns, dtype=torch.bool), judged.reason, hint)
 
 
 @dataclass(frozen=True)
