@@ -21,7 +21,6 @@ from torch.autograd.gradcheck import GradcheckError
 from gradverify.model import Closeness, Engine, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.rules import CHECK_FAMILIES, Family, matching
 from gradverify.verifier import guard
-from gradverify.verifier.checks.composite import Composite, NoComposite
 from gradverify.verifier.checks.contract import contract, stops_judgement
 from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, backward_raised
 from gradverify.verifier.checks.float32_inside import is_given_short
@@ -215,8 +214,6 @@ class Results:
 
     first: FirstOrder
     contract: CheckResult
-    composite: Composite | NoComposite
-    """A map with the same gradient, which torch derives, where there is one."""
     second: CheckResult | None = None
     reference: CheckResult | None = None
     not_judged: str = ""
@@ -325,8 +322,9 @@ def _run_precision(sample: Sample, results: Results) -> CheckResult:
             results.not_judged or "native dtypes were not judged: the gradient is not verified"
         )
         return CheckResult(outcome=Outcome.NOT_RUN)
-    truth = Verified(sample, results.composite)
-    found = beside_float64(sample, results.composite)
+    composite = confirmed_composite(sample, results.first)
+    truth = Verified(sample, composite)
+    found = beside_float64(sample, composite)
     if sample.subject.short and found.outcome is Outcome.NOT_RUN:
         results.not_judged = f"what {sample.subject.short} rounds inside was not judged"
         found = replace(found, outcome=Outcome.INCONCLUSIVE)
@@ -360,14 +358,12 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     if stops_judgement(kept):
         first = FirstOrder(CheckResult(outcome=Outcome.NOT_RUN))
     first = _without_repetitions(first, kept)
-    composite: Composite | NoComposite = NoComposite("it is not asked for")
     if sample.subject.surrogate is not None:
         meant = sample.subject.surrogate
         first = _without_exact(first, meant)
     elif not by_torch:
         hand_back(sample.inputs.size)
-        composite = confirmed_composite(sample, first)
-    results = Results(first, kept, composite, early=early)
+    results = Results(first, kept, early=early)
     found = {family: CheckResult(outcome=Outcome.NOT_RUN) for family, _ in CHECKS}
     found |= {Family.GRADCHECK: first.result, Family.CONTRACT: kept}
     for family, run in CHECKS:

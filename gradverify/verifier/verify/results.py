@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -28,6 +28,15 @@ from gradverify.verifier.witnesses.answers import NotJudged, Right, Unknown
 UNSTEADY = "forward gives other values at each call, random states replayed"
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """The last sample, whose first order its second one goes on from."""
+
+    sample: Sample
+    graph: Graph
+    first: First
+
+
 def witnesses_of(sample: Sample) -> Witnesses:
     """What is known of the gradient of a target, from sample to sample."""
     known = sample.subject.learnt.setdefault(Witnesses, Witnesses())
@@ -41,10 +50,14 @@ def forget_findings(sample: Sample) -> None:
     known.wrong.clear()
     known.ordinary.clear()
     known.suspected.clear()
+    sample.subject.learnt.pop(_Judged, None)
 
 
-def _judged(sample: Sample, *, declared: bool, prove: bool) -> tuple[Graph, First] | str:
+def _judged(sample: Sample, *, declared: bool, prove: bool) -> _Judged | str:
     """The first order of a sample, with the graph of its call; or why nothing can be asked."""
+    last = sample.subject.learnt.get(_Judged)
+    if isinstance(last, _Judged) and last.sample is sample:
+        return last
     made = sample.problem.graph(sample.problem.primals)
     if isinstance(made, Raised):
         return f"forward raised {made.error.type}"
@@ -54,9 +67,9 @@ def _judged(sample: Sample, *, declared: bool, prove: bool) -> tuple[Graph, Firs
         known.unsteady = True
     if known.unsteady:
         return UNSTEADY
-    return made.value, ask_first(
-        sample, made.value, witnesses, declared=declared, listed=declared, prove=prove
-    )
+    first = ask_first(sample, made.value, witnesses, declared=declared, listed=declared, prove=prove)
+    judged = sample.subject.learnt[_Judged] = _Judged(sample, made.value, first)
+    return judged
 
 
 def _is_once(sample: Sample) -> bool:
@@ -73,7 +86,7 @@ def first_order(sample: Sample) -> FirstOrder:
     judged = _judged(sample, declared=True, prove=_is_once(sample))
     if isinstance(judged, str):
         return FirstOrder(CheckResult((), Outcome.INCONCLUSIVE, _nothing_known(sample, judged)))
-    _, found = judged
+    found = judged.first
     findings = list(found.findings)
     first_of_options = sample.subject.is_first_of_options
     asked_more = first_of_options and (_is_once(sample) or sample.point is Point.SPECIAL)
@@ -132,7 +145,7 @@ def beyond(sample: Sample) -> FirstOrder:
     judged = _judged(sample, declared=False, prove=False)
     if isinstance(judged, str):
         return FirstOrder(CheckResult((), Outcome.INCONCLUSIVE, _nothing_known(sample, judged)))
-    _, found = judged
+    found = judged.first
     result = _result(sample, found, [*found.findings])
     return FirstOrder(result, proven=found.verified and result.outcome is Outcome.PASSED)
 
@@ -178,9 +191,9 @@ def second_order(sample: Sample) -> CheckResult:
     if not once and not known.twice:
         return CheckResult(outcome=Outcome.NOT_RUN)
     judged = _judged(sample, declared=True, prove=once)
-    if isinstance(judged, str) or not judged[1].verified or not (once or judged[1].closed):
+    if isinstance(judged, str) or not judged.first.verified or not (once or judged.first.closed):
         return CheckResult(outcome=Outcome.NOT_RUN)
-    graph, first = judged
+    graph, first = judged.graph, judged.first
     found = ask_second(sample, graph, first, witnesses_of(sample), prove=once)
     if once:
         known.twice = found.double_backward == "yes"
@@ -217,7 +230,7 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
     judged = _judged(sample, declared=False, prove=False)
     if isinstance(judged, str):
         return SILENCE
-    _, found = judged
+    found = judged.first
     if found.judgement is None:
         return replace(SILENCE, raised=found.findings[0].raised)
     findings = tuple(
