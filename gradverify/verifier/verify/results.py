@@ -24,6 +24,7 @@ from gradverify.verifier.verify.structured import wrong_with_structure
 from gradverify.verifier.verify.witnessing import Witnesses, other_values
 from gradverify.verifier.verify.words import OTHER_VALUES, WHY
 from gradverify.verifier.witnesses.answers import NotJudged, Right, Unknown
+from gradverify.verifier.witnesses.rounding import SIXTEEN_BITS
 
 UNSTEADY = "forward gives other values at each call, random states replayed"
 
@@ -95,7 +96,8 @@ def first_order(sample: Sample) -> FirstOrder:
     result = _result(sample, found, findings)
     known = witnesses_of(sample).of(sample)
     proven = found.verified and result.outcome is Outcome.PASSED
-    return FirstOrder(result, proven=proven, single_precision=known.is_short)
+    sixteen = bool((known.formats or frozenset()) & SIXTEEN_BITS)  # which are carried out in float64 first
+    return FirstOrder(result, proven=proven, single_precision=known.is_short and not sixteen)
 
 
 def _result(sample: Sample, found: First, findings: list[Finding]) -> CheckResult:

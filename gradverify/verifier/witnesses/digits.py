@@ -47,9 +47,9 @@ def ask_for_rounding(c: Open) -> None:
         return
     rows.sort(key=lambda k: -float(off[k].max() / (c.mine[k].abs().max() + 1e-300)))
     chosen = rows[:MOST_ROUNDED]
-    shown = isinstance(c.asked.problem, VjpProblem)  # a backward that is differentiated is operations alone
+    twice = isinstance(c.asked.problem, VjpProblem)  # whose branches may be a mistake
     rows_at = partial(_rows_at, c, c.asked.problem, chosen)
-    moved = spread(rows_at, c.values.x, c.values.steps.epsilon, shown=shown)
+    moved = spread(rows_at, c.values.x, c.values.steps.epsilon, branches=twice)
     if moved is None:
         return
     width = len(c.values.x)
@@ -124,7 +124,7 @@ def doubt_short_formats(c: Open) -> None:
 
 def _formats_of_backward(c: Open) -> frozenset[torch.dtype]:
     """Short formats that some gradient has gone through."""
-    with Formats(saved=True) as seen:
+    with Formats() as seen:
         made = c.asked.problem.graph(c.asked.problem.primals)
         if isinstance(made, Raised):
             return frozenset()

@@ -1,7 +1,7 @@
 """How far rounding moves what a call computes: the call with every operation off by one rounding at random.
 
 Monte Carlo arithmetic (Parker, *Monte Carlo Arithmetic*, 1997). What operations cannot show (NumPy, compiled
-code) is asked by moving the inputs by a few units in the last place.
+code) is asked by moving the inputs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ DRAWS = 8
 STILL = 3
 """Calls whose inputs stay where they are."""
 
-FARTHER = 256.0
-"""By how much inputs are moved farther where a branch may begin."""
+APART = 2.0**20
+"""Units in the last place between points whose second differences are rounding: what NumPy and compiled code
+round is the same at numbers nearer to each other."""
 
-GROWS = 8.0
-"""By how much an amplified rounding is larger there at least; what lies past a branch is not."""
+OF_A_JUMP = 1e-3
+"""Share of a jump within which values lie on either side of it; those that rounding scatters lie between."""
 
 FACTOR = 64.0
 """What a difference may be in units of the spread of so few draws (measured: `engine.md` §12.3)."""
@@ -209,38 +210,39 @@ def _rounds(func: Any) -> bool:  # noqa: ANN401
 
 
 class Formats(Dispatched):  # type: ignore[no-untyped-call]
-    """Notes the shortest format that each tensor has gone through on its way."""
+    """Notes the shortest formats that numbers have gone through on their way from some inputs."""
 
     may_leave = False
 
-    def __init__(self, known: Sequence[Tensor] = (), *, saved: bool = False) -> None:
-        """`known` tensors begin it. `saved` counts 8 bits whatever they were made of.
-
-        What a ctx keeps comes back as another tensor.
-        """
+    def __init__(self, inputs: Sequence[Tensor] | None = None) -> None:
+        """Without `inputs` every tensor counts: what a ctx keeps comes back as another one."""
         super().__init__()
-        self.saved = saved
+        self.every = inputs is None
         self.through: Any = WeakTensorKeyDictionary()
+        self.moves: Any = WeakTensorKeyDictionary()
         self.outside: Any = WeakTensorKeyDictionary()
-        for one in known:
-            self.outside[one] = False
+        for one in inputs or ():
+            self.moves[one], self.outside[one] = True, False
 
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run one operation; its results have gone through what they are and were made of."""
         result = func(*args, **given)
-        made_of = {
-            f for a in _pytree.tree_leaves((args, dict(given))) if isinstance(a, Tensor) for f in self.of(a)
-        }
-        of_floats = any(_is_float(a) for a in _pytree.tree_leaves((args, dict(given))))
-        from_outside = any(self.is_from_outside(a) for a in _pytree.tree_leaves((args, dict(given))))
+        read = [a for a in _pytree.tree_leaves((args, dict(given))) if isinstance(a, Tensor)]
+        made_of = {f for a in read for f in self.of(a)}
+        moves, from_outside = any(map(self._moves, read)), any(map(self.is_from_outside, read))
         for one in _pytree.tree_leaves(result):
-            if isinstance(one, Tensor):
-                self.outside[one] = from_outside
-            if isinstance(one, Tensor) and one.dtype in EIGHT_BITS and of_floats:
+            if not isinstance(one, Tensor):
+                continue
+            self.moves[one], self.outside[one] = moves, from_outside
+            if moves and one.dtype in EIGHT_BITS and any(map(_is_float, read)):
                 self.through[one] = made_of | {torch.int8}
-            elif isinstance(one, Tensor) and (one.dtype in UNITS or torch.int8 in made_of):
+            elif one.dtype in UNITS or torch.int8 in made_of:
                 self.through[one] = self.of(one) | made_of
         return result
+
+    def _moves(self, one: Tensor) -> bool:
+        """Whether it changes with the inputs: a mask or a constant in few bits loses no digit of a number."""
+        return bool(self.moves.get(one, self.every))
 
     def is_from_outside(self, one: object) -> bool:
         """Whether numbers come from where no operation was seen to make them, as from NumPy."""
@@ -249,13 +251,13 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
     def of(self, tensor: Tensor) -> frozenset[torch.dtype]:
         """Short formats that a tensor has gone through."""
         known: frozenset[torch.dtype] = self.through.get(tensor, frozenset())
-        if self.saved and tensor.dtype in EIGHT_BITS:
+        if self.every and tensor.dtype in EIGHT_BITS:
             return known | {torch.int8}
-        return known | {tensor.dtype} if tensor.dtype in SHORT else known
+        return known | {tensor.dtype} if tensor.dtype in SHORT and self._moves(tensor) else known
 
 
-def _is_float(one: object) -> bool:
-    return isinstance(one, Tensor) and one.is_floating_point() and one.dtype not in EIGHT_BITS
+def _is_float(one: Tensor) -> bool:
+    return one.is_floating_point() and one.dtype not in EIGHT_BITS
 
 
 def has_digits_of_float32(values: Tensor) -> bool:
@@ -266,26 +268,30 @@ def has_digits_of_float32(values: Tensor) -> bool:
 
 
 def spread(
-    call: Callable[[Tensor], Tensor | None], x: Tensor, epsilon: float, *, shown: bool = False
+    call: Callable[[Tensor], Tensor | None], x: Tensor, epsilon: float, *, branches: bool = False
 ) -> Tensor | None:
     """The largest deviation from the mean of each entry of `call(x)` over the draws; None where it fails.
 
-    `epsilon` is the distance from 1 to the next number in forward's precision. Where all operations are
-    `shown` to torch, inputs that move across a branch are no rounding.
+    `epsilon` is the distance from 1 to the next number in forward's precision. With `branches`
+    a jump is none: inputs that move across one give one value on each side.
     """
     found = _drawn(
         call, [x] * STILL + [_moved(x, epsilon, 91 + draw) for draw in range(STILL, DRAWS)], epsilon
     )
     if found is None:
         return None
-    whole, still = _deviation(found), _deviation(found[:STILL])
-    if not shown or not bool((whole > FACTOR * still).any()):
+    graded = _drawn(call, [_moved(x, k * APART * epsilon, 57) for k in (-2, -1, 1, 2)], epsilon)
+    if graded is None:
+        return None
+    line = torch.stack([graded[0], graded[1], found[0], graded[2], graded[3]])
+    bend = (line[:-2] - 2 * line[1:-1] + line[2:]).abs().amax(0).nan_to_num(0.0) / 2
+    whole, still = torch.maximum(_deviation(found), bend), _deviation(found[:STILL])
+    if not branches:
         return whole
-    farther = _drawn(call, [_moved(x, FARTHER * epsilon, 91 + draw) for draw in range(STILL)], epsilon)
-    if farther is None:
-        return whole
-    grows = (farther - found[0]).abs().amax(0) > GROWS * whole
-    return torch.where((whole > FACTOR * still) & ~grows, still, whole)
+    off = (torch.cat([found[STILL:], graded]) - found[0]).abs()
+    jump = off.amax(0)
+    jumps = ((off <= OF_A_JUMP * jump) | (off >= (1 - OF_A_JUMP) * jump)).all(0)
+    return torch.where((whole > FACTOR * still) & jumps, still, whole)
 
 
 def _drawn(
