@@ -237,7 +237,7 @@ def derive(
             found = now if isinstance(now, Derived) or isinstance(found, NoDerived) else found
             if isinstance(now, NoDerived) and now.reason == TOO_LARGE:
                 return now
-    if isinstance(found, Derived) and not wide:
+    if (isinstance(found, Derived) and not wide) or problem.of_module:  # a module would keep what is recorded
         return found
     problem.counter.forward += 1
     recorded = guard.call(_recorded, replace(problem, counter=own), _Opened(forward), wide)
