@@ -64,6 +64,7 @@ def measured_point(sample: Sample, repairs: Repairs) -> Point | None:
         _point(sample, problem, judged, names),
         own_backward=own_backward_of(sample, repairs),
         of_ranks=_of_ranks(sample),
+        raises=isinstance(found, Raised),
     )
 
 

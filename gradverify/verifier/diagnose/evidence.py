@@ -187,6 +187,8 @@ class Point:
     """f(x), laid out like the outputs, for another x; None where it cannot be evaluated."""
     own_backward: OwnBackward | None = None
     """Backward itself, to be run with a change in it."""
+    raises: bool = False
+    """Backward raised there: what it claims are the zeros of a None."""
     of_ranks: OfRanks | None = None
     """None in one process."""
     order: int = 1

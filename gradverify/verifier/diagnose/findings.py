@@ -362,6 +362,8 @@ def _pair(measurements: _Measurements, place: Place, worst: Finding) -> Pair | N
     output = positions[0] if worst.output is None else worst.output  # one that is of no output alone
     if worst.input not in point.input_names or output not in positions:
         return None
+    if point.raises and worst.code != "GV102":  # at guessed sizes, as of an index that is beyond them
+        return None
     return Pair(point, positions.index(output), point.input_names.index(worst.input))
 
 
