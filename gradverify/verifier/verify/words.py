@@ -134,7 +134,7 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
         said = (
             f"{gradient} loses its digits at {at}, by up to {_by_up_to(answer)}: its own rounding explains it"
         )
-        return replace(made, code="GV110", severity=Severity.WARNING, message=said, hint=UNSTABLE)
+        return replace(made, code="GV110", severity=Severity.NOTE, message=said, hint=UNSTABLE)
     if answer.missing and not answer.is_flat:
         return _missing(sample, made, f" through output {position}" if several else "", derivative)
     if answer.matrices is not None and is_float32(answer.matrices[0], answer.matrices[1]):

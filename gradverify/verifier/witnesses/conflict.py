@@ -198,6 +198,8 @@ def _of_no_number(c: Open, k: int, column: int) -> int:
     """Whether a claim that is no number is wrong: where forward has a slope, or derived goes on unbroken."""
     asked = c.asked
     finite = c.theirs is not None and bool(c.theirs[k, column].isfinite())
+    if not bool(c.values.centre.isfinite().all()):  # forward is none itself
+        return UNSEEN
     if _has_slopes(c, column):  # of a row without one NaN says so, and 0 * inf is NaN in the others
         return BOTH if finite else WRONG
     if finite and asked.trust.confirmed and not asked.hides and not bool(c.rough.any()):
