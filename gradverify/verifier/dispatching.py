@@ -76,7 +76,11 @@ def is_compiler_loaded() -> bool:
 
 def is_of_compiler(error: BaseException) -> bool:
     """Whether torch's compiler raised it."""
-    return type(error).__module__.startswith(_COMPILER)
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    raised_in = innermost.tb_frame.f_globals.get("__name__", "") if innermost is not None else ""
+    return type(error).__module__.startswith(_COMPILER) or str(raised_in).startswith(_COMPILER)
 
 
 def forget_compiled() -> None:

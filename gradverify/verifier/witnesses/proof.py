@@ -85,7 +85,8 @@ def _bars(asked: Asked, rows: Tensor, cotangents: Tensor, rtol: Tensor) -> Tenso
         middle, most = part.median(dim=1, keepdim=True).values, part.amax(dim=1, keepdim=True)
         floor[:, own] = torch.where(middle > 0, middle, OF_MEDIAN_ZERO * most)
     moves = (size * asked.values.scale).amax(dim=1, keepdim=True)  # numbers of that size may have cancelled
-    rounding = FACTOR * EPSILON * moves / asked.values.scale.clamp_min(1e-300)
+    scale = asked.values.scale
+    rounding = torch.where(scale > 0, FACTOR * EPSILON * moves / scale.clamp_min(1e-300), 0.0)  # held: exact
     return (
         asked.values.steps.smallest
         + rtol * (size + floor)
