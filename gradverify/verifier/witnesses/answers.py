@@ -13,6 +13,9 @@ from gradverify.verifier.witnesses.claim import Claim, Map
 from gradverify.verifier.witnesses.rounding import SIXTEEN_BITS
 from gradverify.verifier.witnesses.values import Values
 
+ROUNDINGS_OF_SHORT = 64
+"""What a gradient with few digits is held to, in its roundings: what a few dozen operations make."""
+
 CALLS_OF_A_TARGET = 400
 """Calls that all conflicts of one target may cost."""
 
@@ -160,6 +163,11 @@ class Asked:
     limited: bool = True
     """Rounding explains no more than a small share of a row: at declared values, and typical ones."""
     key: int = 0
+
+    @property
+    def seen(self) -> float:
+        """The relative error that agreement with derived would not have missed."""
+        return max(self.rtol, ROUNDINGS_OF_SHORT * self.values.steps.epsilon)
 
     @property
     def sixteen(self) -> bool:

@@ -23,10 +23,10 @@ def judge(asked: Asked, *, prove: bool) -> Judgement | Raised:  # noqa: PLR0911 
         if isinstance(differing, Raised):
             return differing
         if differing == {} and asked.trust.confirmed and not asked.hides:
-            return Judgement(dict.fromkeys(pairs, Right(asked.rtol)), frozenset({"derived"}), closed=True)
+            return Judgement(dict.fromkeys(pairs, Right(asked.seen)), frozenset({"derived"}), closed=True)
         if differing and differing.keys() <= asked.wrong:  # no measurement would add to what is known
             answers: dict[tuple[int, int], Answer] = {
-                pair: differing.get(pair, Right(asked.rtol)) for pair in pairs
+                pair: differing.get(pair, Right(asked.seen)) for pair in pairs
             }
             return Judgement(answers, frozenset({"derived"}))
     proof = proved(asked)

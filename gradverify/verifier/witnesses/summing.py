@@ -79,10 +79,10 @@ def _visible(c: Open, rows: Tensor, own: slice) -> float | None:
     measured = [k for k in c.slopes if own.start <= k < own.stop]
     agreed = c.theirs is not None and not c.asked.hides and not bool(c.apart[rows][:, own].any())
     if not measured or agreed:
-        return c.asked.rtol
+        return c.asked.seen
     size, error = c.value[rows][:, measured].abs(), c.error[rows][:, measured]
     known = (size > SMALL * size.nan_to_num(0.0).max()) & error.isfinite()
-    return max(float((error / size)[known].median()), c.asked.rtol) if bool(known.any()) else None
+    return max(float((error / size)[known].median()), c.asked.seen) if bool(known.any()) else None
 
 
 def _reason(c: Open, rows: Tensor, own: slice, at: Tensor) -> Reason:
