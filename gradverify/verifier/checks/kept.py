@@ -155,8 +155,8 @@ class Kept:
     """In what it is judged, by its options."""
     short: str = ""
     """The format of 16 bits or fewer in which it computes inside."""
-    learnt: dict[type, object] = field(default_factory=dict)
-    """What was learnt of it from sample to sample, by its type."""
+    learnt: dict[object, object] = field(default_factory=dict)
+    """What was learnt of it from sample to sample."""
     repairs: Repairs | None = None
     """Changes of its backward that make it right; made where a cause is looked for."""
 

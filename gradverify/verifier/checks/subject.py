@@ -204,8 +204,8 @@ class Subject:
     """No case before this one has its combination of options: what is asked once for each is asked here."""
     again: Callable[[Sequence[Any]], Callable[..., Any]] | None = None
     """Of a module: see `BuiltModule.again`."""
-    learnt: dict[type, object] = field(default_factory=dict)
-    """What was learnt of the target from sample to sample, by its type."""
+    learnt: dict[object, object] = field(default_factory=dict)
+    """What was learnt of the target from sample to sample."""
     rebuilt: Callable[[str], Callable[..., Any]] | None = None
     """A module's call with the module built on another device; None for what needs no building."""
 

@@ -119,8 +119,7 @@ def _finding(  # noqa: PLR0911 - a row for each kind of answer
             return _again(sample, position, name, witnesses.wrong.get(pair, "GV101"))
         made = wrong_gradient(sample, position, pair[1], answer)
         if answer.nonfinite and not declared:
-            ordinary = answer.both and answer.smooth and sample.point is not Point.SPECIAL
-            meant = ordinary or _at_declared_zeros(sample, name, answer)
+            meant = (answer.both and answer.smooth) or _at_declared_zeros(sample, name, answer)
             return made if meant else replace(made, severity=Severity.WARNING)
         twice = pair in witnesses.suspected  # values at two draws are both witnesses
         witnesses.suspected |= {pair} if not declared and not answer.rounded else set()

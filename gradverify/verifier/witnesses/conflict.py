@@ -37,6 +37,9 @@ BLUR = 0.1
 OF_NOTHING = 1e-8
 """An absolute error of a slope that is zero in every row."""
 
+SLIGHT_IN_SHORT = 1e-2
+"""Relative error of a slope of few digits that has a limit all the same."""
+
 SLIGHT = 1e-3
 """Share of the largest entry below which the end of a loop explains a difference."""
 
@@ -212,7 +215,7 @@ def _has_slopes(c: Open, column: int) -> bool:
     found = c.slopes[column]
     elsewhere = c.mine[c.mine.isfinite()].abs()
     size = found.value.abs() + found.value.abs().mean() + (elsewhere.max() if elsewhere.numel() else 0.0)
-    known = found.error <= SLIGHT * size + OF_NOTHING
+    known = found.error <= (SLIGHT_IN_SHORT if c.values.steps.is_short else SLIGHT) * size + OF_NOTHING
     kinks = isinstance(c.asked.problem, CallProblem)
     return bool((known | found.kink).all() if kinks else (known & ~found.kink).all())
 

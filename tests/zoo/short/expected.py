@@ -33,8 +33,10 @@ WRONG = (
     "LossSign",
     "OnlyAsItIs",
     "Overflows",
-    "RoundsGradOutput",
 )
+
+OF_BACKWARD = ("RoundsGradOutput",)
+"""What backward alone keeps in bfloat16 may be rounding."""
 
 SLIGHT = {
     "status": "failed",
@@ -53,6 +55,10 @@ EXPECTED = {
     **{
         ("right", name, "with spec"): {"status": "inconclusive", "or_else": ("inconclusive",)}
         for name in UNTOLD
+    },
+    **{
+        ("wrong", name, "with spec"): {"status": "inconclusive", "warnings": {"GV109"}}
+        for name in OF_BACKWARD
     },
     **{
         ("wrong", name, "with spec"): {"status": "failed", "any_of": {"GV101", "GV106", "GV601", "GV602"}}
