@@ -22,9 +22,10 @@ DRAWS = 8
 STILL = 3
 """Calls whose inputs stay where they are."""
 
-APART = 2.0**20
-"""Units in the last place between points whose second differences are rounding: what NumPy and compiled code
-round is the same at numbers nearer to each other."""
+APART = 0.6
+"""Power of the rounding that is the relative distance of points whose second differences are rounding, 2^-31
+and 2^-14: what NumPy and compiled code round is the same at numbers nearer to each other, and curves show at
+larger ones."""
 
 OF_A_JUMP = 1e-3
 """Share of a jump within which values lie on either side of it; those that rounding scatters lie between."""
@@ -280,7 +281,7 @@ def spread(
     )
     if found is None:
         return None
-    graded = _drawn(call, [_moved(x, k * APART * epsilon, 57) for k in (-2, -1, 1, 2)], epsilon)
+    graded = _drawn(call, [_moved(x, k * epsilon**APART, 57) for k in (-2, -1, 1, 2)], epsilon)
     if graded is None:
         return None
     line = torch.stack([graded[0], graded[1], found[0], graded[2], graded[3]])
