@@ -147,7 +147,37 @@ class DetachedFromThree(
     pass
 
 
+def over_sinh(x):
+    return torch.where(x == 0, torch.ones_like(x), x / x.sinh())
+
+
+def of_over_sinh(x, at_zero):
+    return torch.where(x == 0, at_zero, (x.sinh() - x * x.cosh()) / x.sinh() ** 2)
+
+
+class HalfWhereDerivedIsNoNumber(function(over_sinh, lambda g, x: (g * of_over_sinh(x, 0.5),))):
+    pass
+
+class LengthOfZeros(
+    function(
+        lambda x: x.norm(dim=-1, keepdim=True), lambda g, x: (g * x / x.norm(dim=-1, keepdim=True),)
+    )
+):
+    pass
+
+class MovesAConstantRow(
+    function(
+        lambda w: w[torch.tensor([0, 1, 3])].sin(),
+    lambda g, w: (torch.zeros_like(w).index_add(0, torch.tensor([0, 1, 3]), g) * w.cos(),),
+    )
+):
+    pass
+
+
 # Right ones.
+class ZeroWhereDerivedIsNoNumber(function(over_sinh, lambda g, x: (g * of_over_sinh(x, 0.0),))):
+    pass
+
 class Largest(
     function(
         torch.maximum, lambda g, x, y: (g * ((x > y) + 0.5 * (x == y)), g * ((y > x) + 0.5 * (x == y)))
@@ -255,6 +285,10 @@ functions:
   WrongShape: {inputs: {x: [3, 4]}}
   NotANumberAtZero: {inputs: {x: {shape: [4], special: [0.0]}}}
   DetachedFromThree: {inputs: {x: {shape: [4], range: [-3, 3]}}}
+  HalfWhereDerivedIsNoNumber: {inputs: {x: {shape: [4], special: [0.0]}}}
+  ZeroWhereDerivedIsNoNumber: {inputs: {x: {shape: [4], special: [0.0]}}}
+  LengthOfZeros: {inputs: {x: {shape: [3, 4], special: [0.0]}}}
+  MovesAConstantRow: {inputs: {x: {shape: [4, 3], constant_at: {0: [0]}}}}
   Largest: {inputs: {x: {shape: [3, 4], ties: true}, y: {shape: [3, 4], ties: true}}}
   Inverse: {inputs: {x: {shape: [4], range: [0.001, 1000]}}}
   Grid: {inputs: {x: [4]}}
@@ -281,15 +315,27 @@ WRONG = {
     "WrongShape": {"GV103"},
     "NotANumberAtZero": {"GV108"},
     "DetachedFromThree": {"GV201"},
+    "HalfWhereDerivedIsNoNumber": {"GV101"},
+    "LengthOfZeros": {"GV108"},
+    "MovesAConstantRow": {"GV101"},
 }
 
 RIGHT = (
     "Largest", "Inverse", "Grid", "SaturatedTanh", "KeptInHalf", "Rounded", "Cold", "RootOfSquare",
-    "LosesDigitsTwice", "Tail", "ReLU",
+    "LosesDigitsTwice", "Tail", "ReLU", "ZeroWhereDerivedIsNoNumber",
 )  # fmt: skip
 """None fails; those that are quantised are rather inconclusive."""
 
-PASS = {"Largest", "Inverse", "SaturatedTanh", "RootOfSquare", "LosesDigitsTwice", "Tail", "ReLU"}
+PASS = {
+    "Largest",
+    "Inverse",
+    "SaturatedTanh",
+    "RootOfSquare",
+    "LosesDigitsTwice",
+    "Tail",
+    "ReLU",
+    "ZeroWhereDerivedIsNoNumber",
+}
 
 
 @pytest.fixture(scope="module")
