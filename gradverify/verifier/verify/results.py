@@ -23,7 +23,7 @@ from gradverify.verifier.verify.state import CaseState
 from gradverify.verifier.verify.structured import wrong_with_structure
 from gradverify.verifier.verify.witnessing import Witnesses, other_values
 from gradverify.verifier.verify.words import OTHER_VALUES, WHY
-from gradverify.verifier.witnesses.answers import NotJudged, Right, Unknown
+from gradverify.verifier.witnesses.answers import Imprecise, NotJudged, Right, Unknown, Wrong
 from gradverify.verifier.witnesses.rounding import SIXTEEN_BITS
 
 UNSTEADY = "forward gives other values at each call, random states replayed"
@@ -96,9 +96,17 @@ def first_order(sample: Sample) -> FirstOrder:
         findings += wrong_with_structure(sample, found.asked, smooth=_is_once(sample))
     result = _result(sample, found, findings)
     known = witnesses_of(sample).of(sample)
-    proven = found.verified and result.outcome is Outcome.PASSED
+    proven = _is_right_as_far_as_it_shows(found) and result.outcome is Outcome.PASSED
     sixteen = bool((known.formats or frozenset()) & SIXTEEN_BITS)  # which are carried out in float64 first
     return FirstOrder(result, proven=proven, single_precision=known.is_short and not sixteen)
+
+
+def _is_right_as_far_as_it_shows(found: First) -> bool:
+    """Whether what could be judged of every pair is right: rounding may hide some entries of a pair."""
+    answers = found.judgement.answers.values() if found.judgement is not None else ()
+    return found.judgement is not None and all(
+        isinstance(a, Right | Imprecise) or (isinstance(a, NotJudged) and not a.whole) for a in answers
+    )
 
 
 def _result(sample: Sample, found: First, findings: list[Finding]) -> CheckResult:
@@ -214,6 +222,8 @@ def reference(sample: Sample, first: FirstOrder) -> CheckResult:
     if isinstance(made, Raised):
         return CheckResult(outcome=Outcome.NOT_RUN)
     known, visible = witnesses_of(sample).of(sample), first.result.smallest_visible_error or 0.0
+    if first.result.not_judged:  # the reference may be right where values tell nothing
+        visible = 0.0
     findings = tuple(ask_reference(sample, made.value, CaseState(), known, visible))
     outcome = Outcome.INCONCLUSIVE if any(f.code == "GV109" for f in findings) else outcome_of(findings)
     return CheckResult(findings, outcome)
@@ -242,4 +252,5 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
         if f.code != "GV109" or f.suspected
     )
     result = CheckResult(findings, outcome_of(findings), witnesses=found.judgement.witnesses)
-    return AtUndeclared(result, judged=True)
+    told = any(isinstance(a, Right | Wrong | Imprecise) for a in found.judgement.answers.values())
+    return AtUndeclared(result, judged=told)

@@ -13,6 +13,7 @@ from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.witnesses.answers import Reason
 from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, RIGHT, UNSEEN, WRONG, Open
+from gradverify.verifier.witnesses.proof import DIGITS_LOST
 from gradverify.verifier.witnesses.rounding import (
     OF_A_ROW,
     OF_FEW_BITS,
@@ -21,9 +22,6 @@ from gradverify.verifier.witnesses.rounding import (
     explained,
     spread,
 )
-
-DIGITS_LOST = 1e-11
-"""A relative deviation from derived that is worth asking for rounding."""
 
 ROUNDINGS = 10.0
 """Spreads of both by which two right gradients may differ."""

@@ -123,7 +123,7 @@ def _loses_digits(mine: Tensor, theirs: Tensor) -> bool:
     return bool((off > DIGITS_LOST * (theirs.abs() + theirs.abs().mean(dim=1, keepdim=True))).any())
 
 
-DIGITS_LOST = 1e-10
+DIGITS_LOST = 1e-11
 """A relative deviation from derived that is worth asking for rounding."""
 
 
