@@ -353,6 +353,10 @@ def test_a_wrong_one_fails(targets, name):
     assert (targets[name]["status"], found) == ("failed", WRONG[name])
 
 
+def test_a_gradient_of_a_constant_is_wrong_and_not_slightly_off(targets):
+    assert "GV110" not in {f["code"] for f in targets["MovesAConstantRow"]["findings"]}
+
+
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_one_does_not(targets, name):
     assert {f["code"] for f in targets[name]["findings"] if f["severity"] == "error"} == set()
