@@ -133,8 +133,7 @@ verifier.witnesses | None | kinks.see_ties kinks.look_beside_kinks kinks.see_a_t
     digits.ask_for_rounding digits.look_for_lost_digits digits.doubt_short_formats
     conflict._doubt_the_end_of_loops conflict._prove_the_rest conflict._carry_over
 verifier.verify | CheckResult(capability="yes") | results.second_order
-verifier.checks | None | contract._undefined_grads no_value.without_value
-    contract._without_gradients_of_defaults
+verifier.checks | None | contract._undefined_grads contract._without_gradients_of_defaults
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input
 verifier.checks | [] | contract.carried_parameters
@@ -145,11 +144,8 @@ verifier.checks.precision | iter(()) | value_ranges.declared_values
 verifier.collect | () | discover.unreached
 verifier | iter(()) | extra_cases.judged_at_three_dimensions
 verifier.checks | () | grad_output.rounded_to
-verifier.doubt | "" | other_values.right_for_some
-verifier.checks | "" | deliberate.looks_deliberate
 verifier | iter(()) | extra_cases.judge_beyond
 verifier.diagnose | iter(()) | findings.causes_of
-verifier.checks | iter(()) | deliberate._of_a_step
 verifier.variations | None | repetition._called_again
 verifier.variations | False | layouts._is_written
 verifier.infer | given[1] | choices._with_longer_tables
@@ -159,11 +155,10 @@ verifier.verify | AtUndeclared(CheckResult(), judged=True) | results.at_undeclar
 verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_unlisted
 verifier.checks | NoComposite("it is deleted") | composite.automatic_composite
 verifier.checks | given[1] | first_order.unless_seen_nearby
-verifier.doubt | given[1] | inferred_inputs.guarded inferred_inputs.guarded_at_undeclared
 verifier.verify | False | orders._draws orders._at_declared_zeros
 verifier.numerics | given[2] | round_off.without_own_rounding
 verifier | iter(()) | extra_cases._evaluation_mode extra_cases._other_buffers extra_cases._unequal_items
-verifier.checks | None | swallowed.always_caught equal_entries.wrong_sum
+verifier.checks | None | equal_entries.wrong_sum
 verifier | iter(()) | extra_cases._size_of_one extra_cases._unlisted_sizes
 model | False | case.holds_small_values
 model | 0 | case.draws_of_decades
@@ -173,15 +168,18 @@ source | iter(()) | reachable._cast
 verifier | [] | extra_cases._of_overlapping_calls
 verifier | False | run._is_as_meant
 verifier.variations | False | writes._is_repeated
-verifier.doubt | [] | domains._decisive
 source | () | reachable.thresholds
-verifier.doubt | () | inferred_inputs.hidden_inputs other_shapes.at_other_shapes other_shapes.at_equal_sizes
-    other_shapes.odd_sizes_alone
-verifier.doubt | False | inferred_inputs.depends_on_nothing
-verifier.doubt | "" | domains.right_along domains.right_at_definite domains.linear_at_definite
-    domains.right_inside other_shapes.at_structured_shapes
 session | [] | aggregate.reported_beside
 session | list(given[0]) | completeness.mark_expected
+verifier.neighbours | iter(()) | shapes.of_refused_shapes shapes.one_more_in_front shapes.one_more_at_the_end
+    shapes.one_fewer shapes.single_matrices shapes.all_with_fewer shapes.even_sizes shapes.last_size_as_read
+    shapes.equal_sizes shapes.structured_shapes structures.of_any_structure structures.definite
+    values.inside_a_domain values.where_forward_converges values.where_backward_converges values.without_signs
+    values.constants_of_a_kind values.zeros_of_padding
+verifier.neighbours | None | shapes.returned_shapes shapes.unread_inputs shapes.shape_in_doubt values.made_up
+    meant.is_meant meant.given_dtype meant.raises_on_purpose meant.no_derivative_meant guesses._unseen
+verifier.neighbours | False | meant.hangs_on_no_guess meant._jumps guesses._is_certain
+verifier.neighbours | given[1] | guesses.guarded guesses.guarded_at_undeclared guesses.guarded_at_unlisted
 """
 """What can be taken out by itself: package | what is returned where nothing is found | functions of modules.
 The second is an expression in the names of the module; `given` are the arguments, `whole` is the function.

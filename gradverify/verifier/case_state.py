@@ -87,6 +87,11 @@ def _callers(frame: FrameType | None, file: str) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+NEXT = 2.0**-12
+"""How far values are moved, relative, to see whether forward has none but at one point."""
+
+DECLARE = "Declare values at which forward has one (`range:`, `domain:`), or correct forward."
+
 BAD = ("wrong", "no", "partial", "yes", "not-run")
 """What is known of a capability, the worst first: it is no better than at its worst point."""
 
@@ -94,6 +99,17 @@ BAD = ("wrong", "no", "partial", "yes", "not-run")
 def _worse(one: str, other: str) -> str:
     """Of two words for what a Function is capable of the worse one; an empty one says nothing."""
     return min((w for w in (one, other) if w), key=BAD.index, default="")
+
+
+def _has_the_constants_of(one: Sample, other: Sample) -> bool:
+    """Whether masks, indices and all else that is not differentiated are the same at two samples."""
+    constants = zip(_constants(one), _constants(other), strict=True)
+    return all(a.shape == b.shape and bool((a == b).all()) for a, b in constants)
+
+
+def _constants(sample: Sample) -> list[torch.Tensor]:
+    given = [a.value for a in sample.arguments if isinstance(a.value, torch.Tensor) and not a.differentiable]
+    return [value for value in given if value.layout is torch.strided]
 
 
 @dataclass
@@ -124,6 +140,8 @@ class CaseState:
     """(file, qualified name) of the Functions that its calls apply."""
     witnesses: set[str] = field(default_factory=set)
     """Those that spoke."""
+    finite: list[tuple[Sample, torch.Tensor]] = field(default_factory=list)
+    """Of each declared sample: whether forward has a value, for each entry of its outputs."""
     interpreted_before: int = field(default_factory=interpreted)
 
     def add(self, family: Family, result: CheckResult) -> None:
@@ -138,6 +156,44 @@ class CaseState:
         counter = sample.problem.counter
         self.evaluations += Evaluations(counter.forward, counter.backward)
         self.entries |= bool(sample.inputs.size and sample.problem.outputs.size)
+
+    def note_values(self, sample: Sample) -> None:
+        """Note where forward has values."""
+        values = sample.problem.evaluate(sample.problem.primals)
+        if not isinstance(values, Raised):
+            self.finite.append((sample, sample.problem.outputs.flatten(values.value).isfinite()))
+
+    def without_value(self) -> Iterator[Finding]:
+        """GV109 where forward is not finite at declared values, and next to them, and finite at others.
+
+        An entry that has no value anywhere is a masked one, say; one that has a value next to these has none
+        at a single point, as a quotient at a tie.
+        """
+        for sample, found in self.finite:
+            alike = [other for one, other in self.finite if _has_the_constants_of(sample, one)]
+            if len({len(other) for other in alike}) != 1:
+                return
+            ever = torch.stack(alike).any(dim=0)
+            lost = ever & ~found
+            if not bool(lost.any()):
+                continue
+            inputs = sample.inputs
+            x = inputs.flatten(sample.problem.primals)
+            beside = sample.problem.evaluate(inputs.unflatten(x * (1 + NEXT * torch.linspace(1, 2, len(x)))))
+            if isinstance(beside, Raised):
+                continue
+            lost &= ~sample.problem.outputs.flatten(beside.value).isfinite()
+            if bool(lost.any()):
+                count = f"{int(lost.sum())} of {lost.numel()} entries of its output"
+                said = (
+                    f"forward has no value at {count} (nan or inf), as it has at other declared values: no "
+                    "gradient is verified there"
+                )
+                self.outcomes[Family.GRADCHECK] = max(
+                    self.outcomes[Family.GRADCHECK], Outcome.INCONCLUSIVE, key=WORSE.index
+                )
+                yield sample.finding("GV109", said, hint=DECLARE)
+                return
 
     def add_point(self, sample: Sample, results: dict[Family, CheckResult]) -> None:
         """Add a judged point."""

@@ -44,23 +44,19 @@ from gradverify.model import (
 from gradverify.rules import Family, rule
 from gradverify.verifier.building import equal_buffers
 from gradverify.verifier.case_state import CaseState
-from gradverify.verifier.checks.early_return import never_at_its_end
 from gradverify.verifier.checks.first_order import backward_raised
-from gradverify.verifier.checks.neighbours import Reason
 from gradverify.verifier.checks.precision.alone import judged_alone
 from gradverify.verifier.checks.precision.findings import wrong_natively
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
-from gradverify.verifier.checks.swallowed import always_caught
 from gradverify.verifier.checks.undeclared import at_unlisted
 from gradverify.verifier.checks.wording import invented, of_other_buffers
 from gradverify.verifier.collect.module_target import ModuleState
-from gradverify.verifier.doubt.inferred_inputs import AT_DECLARED, guarded, guarded_at_unlisted
-from gradverify.verifier.doubt.other_values import inventions_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.interpreter.launches import programs
+from gradverify.verifier.neighbours.guesses import guarded, guarded_at_unlisted
 from gradverify.verifier.variations.repetition import MOST_CASES, interleaved
 from gradverify.verifier.variations.repetition import overlapping_cases as overlapped
 from gradverify.verifier.variations.uninitialized import read_unwritten
@@ -108,7 +104,7 @@ def judge_beyond(
             yield BeyondDoubted()
     # Whatever else was guessed: what no spec says to be valid is inconclusive in any case, see `_past`.
     told = beyond.declared and beyond.constant != ALIGNED
-    errors = _errors(sample, first, wanted, () if told else AT_DECLARED)
+    errors = _errors(sample, first, wanted, guarding=not told)
     if errors and beyond.constant == ALIGNED and all(f.severity is not Severity.ERROR for f in errors):
         yield from map(Found, errors)  # each says what was guessed
         yield BeyondJudged()
@@ -176,7 +172,7 @@ def _cut(
 
 
 def _errors(
-    sample: Sample, first: FirstOrder, wanted: frozenset[Family], reasons: Sequence[Reason] = AT_DECLARED
+    sample: Sample, first: FirstOrder, wanted: frozenset[Family], *, guarding: bool = True
 ) -> list[Finding]:
     """What is wrong there; inconclusive where that may come from what was guessed of inferred inputs."""
     results = {Family.GRADCHECK: first.result}
@@ -184,10 +180,11 @@ def _errors(
         results[Family.REFERENCE] = reference(sample, first)
     # Smaller sizes, even ones or not, say nothing of what is wrong past a constant.
     here = replace(sample, subject=replace(sample.subject, spares=()))
+    judged = guarded(here, results) if guarding else results
     found = [
-        judged
-        for family, result in guarded(here, results, reasons=reasons).items()
-        for f, judged in zip(results[family].findings, result.findings, strict=True)
+        one
+        for family, result in judged.items()
+        for f, one in zip(results[family].findings, result.findings, strict=False)
         if f.severity is Severity.ERROR and _is_gross(f)
     ]
     return [*found, *read_unwritten(sample)]
@@ -337,8 +334,6 @@ OUT_OF_ORDER = "sizes that are larger than others in every listed case are not, 
 def extra_cases(asked: Verification) -> Iterator[Event]:
     """Ask what can add something once the listed cases are verified."""
     plan = asked.request.plan
-    if asked.is_verified and asked.request.inferred:
-        yield from asked.noted(_never_ran(asked), plan.cases[0])
     for case in (*plan.open_sized, *(() if asked.request.inferred else plan.degenerate)):
         if asked.has_no_error:
             open_sized = case in plan.open_sized
@@ -357,21 +352,6 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
     for case in plan.degenerate if asked.request.inferred else ():
         if asked.is_verified:
             yield from asked.noted(asked.ask(case, _size_of_one), case)
-
-
-def _never_ran(asked: Verification) -> Iterator[Event]:
-    """What is said where the end of forward, or of a `try`, is never come to at inferred inputs."""
-
-    def samples() -> Iterator[Sample]:
-        found = (asked.live.kept.sample(place, asked.build) for place in asked.visited)
-        return (sample for sample in found if isinstance(sample, Sample))
-
-    early, caught = never_at_its_end(samples()), always_caught(samples())
-    if caught is not None:
-        sample, finding = caught
-        what = [d.what for d in inventions_of(sample)]
-        yield from asked.reported([invented(finding, what, finding.hint) if what else finding])
-    yield from asked.reported([] if early is None else [early])
 
 
 def _past_constants(asked: Verification) -> Iterator[Event]:

@@ -38,21 +38,16 @@ from gradverify.verifier.case_state import CaseState, branches_seen
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.kept import Allowance, Place
-from gradverify.verifier.checks.neighbours import Excuses
-from gradverify.verifier.checks.no_value import without_value
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.diagnose import is_diagnosed, wants_a_change
-from gradverify.verifier.doubt.inferred_inputs import (
-    guarded,
-    guarded_at_undeclared,
-    hangs_on_no_guess,
-)
 from gradverify.verifier.extra_cases import extra_cases
 from gradverify.verifier.families import run_checks
 from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.interpreter.launches import watch_kernels
+from gradverify.verifier.neighbours.guesses import guarded, guarded_at_undeclared
+from gradverify.verifier.neighbours.meant import hangs_on_no_guess
 from gradverify.verifier.numerics.problem import Block
 from gradverify.verifier.numerics.tracing import short_format
 from gradverify.verifier.ranks.world import OutOfStepError
@@ -170,7 +165,7 @@ def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Even
 
 def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Case) -> Iterator[Event]:
     """Judge every point of a case; `case` is the planned one with what a module has added to it."""
-    state, excuses = CaseState(), Excuses()
+    state = CaseState()
     for point, draw in _draws(subject, case):
         if not is_declared(point, draw):
             if _can_add_something(state, subject) or (point is Point.WIDE and _is_as_meant(state, subject)):
@@ -184,10 +179,13 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
                 return
             yield from asked.reported(_refused(sample, state))
             break
-        yield from asked.reported(_judged(asked, sample, state, excuses))
+        yield from asked.reported(_judged(asked, sample, state))
         state.applied |= asked.applied(sample)
         subject = replace(subject, short=asked.live.kept.short)
         asked.live.kept.note(Place(planned, point, draw), state.last or sample)
+        if not (subject.inferred or sample.is_native):
+            state.note_values(sample)
+    yield from asked.reported(state.without_value())
     yield from asked.reported(state.never_judged())
     yield state.verified(case)
 
@@ -200,7 +198,7 @@ def _draws(subject: Subject, case: Case) -> tuple[tuple[Point, int], ...]:
     return draws_of(case, effort, is_first=subject.is_first_of_options)
 
 
-def _judged(asked: Verification, sample: Sample, state: CaseState, excuses: Excuses) -> Iterator[Finding]:
+def _judged(asked: Verification, sample: Sample, state: CaseState) -> Iterator[Finding]:
     """What all checks that are asked for find at a declared point."""
     state.last = sample
     yield from _shared_values(sample, state)
@@ -214,12 +212,7 @@ def _judged(asked: Verification, sample: Sample, state: CaseState, excuses: Excu
             yield computes_in(sample, results)
     if not_judged:
         state.remarks[not_judged] = None
-    results = guarded(sample, results, asked.findings, excuses)
-    if not sample.subject.inferred and (sample.point, sample.draw) == (Point.TYPICAL, 0):
-        lost = without_value(sample)
-        if lost is not None:
-            without = CheckResult((lost,), Outcome.INCONCLUSIVE)
-            results[Family.GRADCHECK] = results[Family.GRADCHECK].beside(without)
+    results = guarded(sample, results, asked.findings, asked.excuses)
     for family, result in results.items():
         state.add(family, result)
         yield from result.findings

@@ -30,6 +30,7 @@ from gradverify.verifier.collect.discover import applied_functions, is_old_style
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import exact_arithmetic
 from gradverify.verifier.guard import NotJudgedError, Raised, default_dtype
+from gradverify.verifier.neighbours.guesses import Excuses
 from gradverify.verifier.numerics.problem import VjpProblem, multi_index
 from gradverify.verifier.ranks.across import Difference
 from gradverify.verifier.ranks.world import OutOfStepError
@@ -142,6 +143,8 @@ class Verification:
     """Some case has none, and was not verified."""
     traced: set[tuple[tuple[str, object], ...]] = field(default_factory=set)
     """Combinations of options of which it is known which Functions they apply."""
+    excuses: Excuses = field(default_factory=Excuses)
+    """What was guessed that explains a mistake."""
     is_old_style: bool = False
     """A method of the Function lacked `@staticmethod` before any of them was called."""
 

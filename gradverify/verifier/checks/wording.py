@@ -186,8 +186,6 @@ MOST_NAMED = 3
 
 IF_VALID = "If such inputs are valid, this is a mistake: confirm them in the spec `gradverify init` drafts."
 
-_SPEC = "Write a spec with valid inputs (domain, range) and run again."
-
 
 def invented(finding: Finding, invented: Sequence[str], hint: str = IF_VALID) -> Finding:
     """The finding on inputs of which something was guessed."""
@@ -210,19 +208,6 @@ def undeclared(finding: Finding, why: str, declared: str) -> Finding:
     where = "at values that the spec neither lists nor excludes"
     said = f"{where}, {finding.message}; but {why}, so they may not be valid"
     return _inconclusive(finding, said, declare(declared))
-
-
-def of_the_limit(finding: Finding) -> Finding:
-    """The finding where forward stops its rounds, and backward may be right for what they go to."""
-    said = (
-        f"{finding.message}; but forward repeats a step, and where it stops by a tolerance, the gradient of "
-        "its limit is off by about as much"
-    )
-    return _inconclusive(
-        finding,
-        said,
-        "Stop at a smaller tolerance, or say in the spec how far off it may be: `tolerance: {rtol: ...}`.",
-    )
 
 
 def of_other_buffers(finding: Finding, names: Sequence[str]) -> Finding:
@@ -271,13 +256,6 @@ def refused(finding: Finding) -> Finding:
     said = "forward took them, but they may not be what is meant"
     hint = "Write a spec with valid inputs (shapes, domain, range) and run again."
     return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", hint)
-
-
-def unsteady(finding: Finding) -> Finding:
-    """The finding where forward may have no derivative."""
-    said = "but it differs at inputs next to these, so forward may have no derivative there (an "
-    said += "iteration that does not converge, a pole)"
-    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", _SPEC)
 
 
 def doubted(finding: Finding, declared: str) -> Finding:

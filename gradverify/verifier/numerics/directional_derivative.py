@@ -23,20 +23,17 @@ from gradverify.verifier.numerics.jacobian import (
     NumericalJacobian,
     converged,
 )
-from gradverify.verifier.numerics.probes import random_signs, tangent_of
+from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.problem import Layout, Problem
 from gradverify.verifier.numerics.sampling import (
     OFFSETS,
-    ROUND_OFF_GAIN,
     Sampler,
     Samples,
     noise_floor,
-    own_noise,
     scales_of,
     six_point,
 )
 from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY, is_known
-from gradverify.verifier.numerics.tracing import short_format
 
 LONGEST_STEP = 2.0**-6
 """Step along a direction, in units of the coordinate that it moves most for its size."""
@@ -47,14 +44,6 @@ DIRECTIONS = 2
 KEYS = (5, 6)
 """Probe keys of the directions a Jacobian is held against: none that a proof or groups of columns use."""
 
-FAR_OFF = 1e-3
-"""Share of the derivative along a direction by which a backward that is far off differs from it."""
-
-FAR_OFF_SHARES = (2.0**-3, 2.0**-6)
-"""Steps at which it must be as far off, in shares of the longest one: 2e-3 and 2e-4 of each entry's size."""
-
-UNSURE = 0.1
-"""Share of that difference that the errors of the rows, their kinks and a second step may amount to."""
 
 LINEAR = 1e-3
 """Share of |J|·|v| by which the slope along v may differ from J·v: truncation is far below it, what a
@@ -88,41 +77,6 @@ def slope_along(problem: Problem, u: Sequence[Tensor | None], direction: Tensor,
     sums = {k: t.sum()[None] for k, t in terms.items()}
     samples = six_point(sums, sums[0], torch.tensor([step], dtype=torch.float64))
     return Slope(samples.derivative.item(), samples.error(EPSILON * size).item())
-
-
-def is_far_off(problem: Problem, direction: Tensor, key: int) -> bool:
-    """Whether backward is off along a direction (N entries) by more than anything but a mistake explains.
-
-    One backward and 14 forwards, where a Jacobian takes hundreds. Of each row of f the error and the change
-    of its slope at x count, whatever their signs, so that kinks and jumps do not cancel. False says nothing:
-    what is wrong in few entries is diluted.
-    """
-    signs = random_signs(problem.outputs.size, key)
-    pulled = problem.pull_back(problem.primals, problem.outputs.unflatten(signs)) if direction.any() else None
-    if pulled is None or isinstance(pulled, Raised):
-        return False
-    terms = Layout.of(problem.primals).flatten(pulled.value) * direction
-    weights, unsure = signs.abs(), 0.0
-    slopes: list[Tensor] = []
-    for share in FAR_OFF_SHARES:
-        found = _values_along(problem, direction, share)
-        if found is None:
-            return False
-        step, values = found
-        samples = six_point(values, values[0], torch.tensor([step], dtype=torch.float64))
-        rounding = own_noise(values[0], problem.outputs)
-        slopes.append(samples.derivative)
-        changed = torch.maximum(samples.truncation, (slopes[0] - slopes[-1]).abs())
-        known = UNSURE * slopes[-1].abs() + ROUND_OFF_GAIN * rounding / step
-        if not weights @ changed <= weights @ known:
-            return False  # what oscillates below the step has another slope at each, and claims a large one
-        unsure += (weights @ samples.error(rounding)).item()
-    unsure += (weights @ samples.half_jump).item()  # of what is smooth it shrinks with the step
-    off = terms.sum() - signs @ slopes[-1]
-    size = torch.maximum(terms.abs().sum(), weights @ slopes[-1].abs())
-    if not (off.abs() > FAR_OFF * size and unsure < UNSURE * off.abs()):
-        return False
-    return not short_format(problem)  # it rounds to the same over all of a short step
 
 
 def _values_along(

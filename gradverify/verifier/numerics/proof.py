@@ -431,10 +431,6 @@ LARGEST_COUNT = 2.0**7
 """Whole numbers below this are neighbours of fractions in bfloat16, which has 8 digits (IEEE 754 float32's
 upper half)."""
 
-UNDAMPED = 4096
-"""Entries of a Jacobian up to which every row counts by its own size alone, be it 1e-30 of the others': where
-that does not close, this many entries are quickly measured."""
-
 
 class _OfProblem(NamedTuple):
     """A problem, and how backward is asked."""
@@ -498,12 +494,6 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
     ladder = short_ladder(rtol / math.sqrt(asked.outputs.size * inputs.size))
     line = line_of(primals, inputs, ladder.attempts[0].step, Tangent(binary=False))
     return DotProductTest(asked, ladder, rtol, atol).closes_in_finite_part(line) is not None
-
-
-def damping_of(problem: Problem) -> float:
-    """The damping at which a proof sees a wrong tail of a function whose values span many decades."""
-    few = problem.outputs.size * Layout.of(problem.primals).size <= UNDAMPED
-    return math.inf if few else DAMPING
 
 
 def _is_zero(gradient: Tensor | None) -> bool:

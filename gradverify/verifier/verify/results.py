@@ -21,7 +21,7 @@ from gradverify.verifier.verify.orders import First, ask_first, ask_second
 from gradverify.verifier.verify.reference import ask_reference, ask_surrogate, has_same_gradient
 from gradverify.verifier.verify.state import CaseState
 from gradverify.verifier.verify.structured import wrong_with_structure
-from gradverify.verifier.verify.witnessing import Witnesses, other_values
+from gradverify.verifier.verify.witnessing import other_values, witnesses_of
 from gradverify.verifier.verify.words import OTHER_VALUES, WHY
 from gradverify.verifier.witnesses.answers import Imprecise, NotJudged, Right, Unknown, Wrong
 from gradverify.verifier.witnesses.rounding import SIXTEEN_BITS
@@ -36,14 +36,6 @@ class _Judged:
     sample: Sample
     graph: Graph
     first: First
-
-
-def witnesses_of(sample: Sample) -> Witnesses:
-    """What is known of the gradient of a target, from sample to sample."""
-    # With short operations carried out in float64 it is another function.
-    known = sample.subject.learnt.setdefault((Witnesses, sample.subject.short), Witnesses())
-    assert isinstance(known, Witnesses)  # noqa: S101 - for the type checker
-    return known
 
 
 def forget_findings(sample: Sample) -> None:

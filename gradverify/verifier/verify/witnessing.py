@@ -42,6 +42,8 @@ class Options:
     """Backward was seen to be differentiable, and its derivative is right so far."""
     formats: frozenset[torch.dtype] | None = None
     """In which forward computes; None until it was watched."""
+    made: str = ""
+    """The line on which forward, which takes float64, makes numbers of float32."""
     unsteady: bool = False
     """Forward gives other values at the same inputs."""
 
@@ -76,6 +78,14 @@ class Witnesses:
         return self.by_options.setdefault(sample.case.options, Options())
 
 
+def witnesses_of(sample: Sample) -> Witnesses:
+    """What is known of the gradient of a target, from sample to sample."""
+    # With short operations carried out in float64 it is another function.
+    known = sample.subject.learnt.setdefault((Witnesses, sample.subject.short), Witnesses())
+    assert isinstance(known, Witnesses)  # noqa: S101 - for the type checker
+    return known
+
+
 def other_values(sample: Sample, graph: Graph, known: Options) -> bool:
     """Whether the same call gives other values; meanwhile the formats of its operations are noted."""
     problem = sample.problem
@@ -85,6 +95,7 @@ def other_values(sample: Sample, graph: Graph, known: Options) -> bool:
     if isinstance(again, Raised):
         return False
     known.formats |= {f for t in again.value for f in seen.of(t)}
+    known.made = seen.made if problem.outputs.is_double and not known.is_short else ""
     hidden = any(map(seen.is_from_outside, again.value))
     if hidden and problem.outputs.is_double and has_digits_of_float32(problem.outputs.flatten(again.value)):
         known.formats |= {torch.float32}
@@ -108,7 +119,7 @@ def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared:
     held = held_columns(sample)
     held_or_none = held if bool(held.any()) else None
     derived = _derived(sample, graph, witnesses)
-    short = known.is_short
+    short, loops = known.is_short, _loops(sample)
     return Asked(
         problem=problem,
         claim=Claim(problem, graph),
@@ -126,12 +137,13 @@ def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared:
         counter=problem.counter,
         wrong=frozenset(
             pair
-            for pair in witnesses.wrong
+            for pair in (witnesses.wrong if declared or not loops else ())
             if pair in witnesses.ordinary or sample.point is not Point.TYPICAL
         ),
-        loops=_loops(sample),
+        loops=loops,
         iterates=_backward_iterates(sample),
         formats=known.formats or frozenset(),
+        kept_short=bool(known.made),
         key=sample.key % 4096,
     )
 

@@ -14,7 +14,7 @@ FOLDERS = (
     "verifier/numerics",
     "verifier/inputs",
     "verifier/checks",
-    "verifier/doubt",
+    "verifier/neighbours",
     "verifier/variations",
 )
 """Rooms in which numbers decide."""

@@ -1,0 +1,167 @@
+"""A mismatch where something was guessed fails only if it is there at every neighbour that forward accepts.
+
+A neighbour is the same call at another guess: other shapes, other numbers, values of some kind. It is asked
+by the proof of forward's values alone, along one direction: that of the input in question, as far as it stays
+on the set that the neighbour lies on. Where nothing moves along it, the neighbour says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Finding
+from gradverify.verifier.checks.samples import prepared
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import IF_VALID, declare, doubted, invented
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.problem import VjpProblem
+from gradverify.verifier.verify.witnessing import cotangents_of, witnesses_of
+from gradverify.verifier.witnesses.claim import Claim, Map
+from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Difference, Values, differences
+
+Answer = TypeVar("Answer")
+
+Projection = Callable[[Tensor, Tensor], Tensor]
+"""(direction, shaped like an input; the input) -> its part along a set that the input lies on."""
+
+OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
+"""Codes that rest on a derivative of forward."""
+
+OF_SECOND_ORDER = "GV2"
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """The call at another guess."""
+
+    sample: Sample
+    guess: str = ""
+    """What was guessed, if it is right here, as the beginning of `... was guessed`."""
+    declared: str = ""
+    """How a spec declares such inputs."""
+    along: Mapping[str, Projection] = field(default_factory=dict)
+    """By input: what of a direction stays on the set that it lies on."""
+    everywhere: bool = False
+    """Every entry of the input must have an effect: at values of another domain, half of it may have none."""
+
+    def excuse(self, finding: Finding) -> Finding:
+        """The finding, which is not there here, as an inconclusive one."""
+        if not self.guess:
+            return doubted(finding, self.declared)
+        return invented(finding, [self.guess], declare(self.declared) if self.declared else IF_VALID)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to make neighbours of a sample."""
+
+    codes: frozenset[str]
+    """Of findings that such a guess can have made."""
+    make: Callable[[Sample, str], Iterator[Neighbour]]
+    """From a sample and the input whose gradient is wrong; empty for none."""
+    most: int = 4
+    """Neighbours that are asked."""
+
+
+@dataclass
+class Near:
+    """A sample, and what was asked beside it: each question once, whatever was found."""
+
+    sample: Sample
+    answers: dict[object, Any] = field(default_factory=dict)
+
+    def once(self, measure: Callable[..., Answer], *arguments: Hashable) -> Answer:
+        """What `measure` gives of the sample."""
+        key = measure, arguments
+        if key not in self.answers:
+            self.answers[key] = measure(self.sample, *arguments)
+        answer: Answer = self.answers[key]
+        return answer
+
+    def excused(self, row: Row, finding: Finding) -> Finding | None:
+        """The finding by the first neighbour of a row at which it is not there; None for none."""
+        if finding.code not in row.codes:
+            return None
+        second = finding.code.startswith(OF_SECOND_ORDER)
+        found = self.once(_first_right, row, finding.input or "", second)
+        return None if found is None else found.excuse(finding)
+
+
+def _first_right(sample: Sample, row: Row, name: str, second: bool) -> Neighbour | None:  # noqa: FBT001
+    every = islice(row.make(sample, name), row.most)
+    return next((one for one in every if is_right(one, name, second=second)), None)
+
+
+def is_right(neighbour: Neighbour, name: str, *, second: bool = False) -> bool | None:
+    """Whether the gradient of an input, or of all for "", is the derivative at a neighbour.
+
+    None where forward or backward refuses it, or nothing moves. `second`: that of the gradient.
+    """
+    sample = neighbour.sample
+    problem: Map = VjpProblem(sample.problem, cotangents_of(sample)) if second else sample.problem
+    values = Values(problem, steps=FLOAT32 if _is_short(sample) else FLOAT64)
+    v = _direction(values, problem, name, neighbour.along, sample.key)
+    claim, gradients, answer = Claim(problem), None, None
+    for attempt in differences(values, sample.key, v):
+        made = attempt()
+        if made is None:
+            continue
+        if made.is_flat:
+            return None
+        if gradients is None:
+            found = _gradients(claim, made)
+            if found is None or not (made.taken != 0).any():
+                return None
+            gradients = found
+        limit = max(made.limit, sample.subject.settings.rtol * max(1, problem.outputs.size) ** 0.5)
+        if all(made.residual(k, g) <= limit for k, g in enumerate(gradients)):
+            return not neighbour.everywhere or bool((gradients[0][v != 0] != 0).all())
+        answer = False
+    return answer
+
+
+def _gradients(claim: Claim, made: Difference) -> Tensor | None:
+    """Backward's gradients for the grad_outputs of a proof (K × N); None where it raises."""
+    sizes = torch.tensor([size for _, size in made.cotangents], dtype=torch.float64)[:, None]
+    found = claim.rows(torch.stack([u for u, _ in made.cotangents]) * sizes)
+    return None if isinstance(found, Raised) else found / sizes
+
+
+def _direction(values: Values, problem: Map, name: str, along: Mapping[str, Projection], key: int) -> Tensor:
+    """A random direction (N) of one input, or of all, along the sets that inputs lie on."""
+    moves: list[Tensor | None] = []
+    every = values.inputs.unflatten(values.direction(key))
+    for one, primal, direction in zip(problem.input_names, problem.primals, every, strict=True):
+        moved = along[one](direction, primal) if one in along else direction
+        moves.append(moved if name == one or name not in problem.input_names else None)
+    return values.inputs.flatten(moves)
+
+
+def _is_short(sample: Sample) -> bool:
+    return sample.is_native or witnesses_of(sample).of(sample).is_short
+
+
+def with_values(sample: Sample, values: Mapping[str, Any]) -> Sample:
+    """The sample with other values of some arguments."""
+    arguments = tuple(
+        replace(a, value=values[a.name]) if a.name in values else a for a in sample.problem.arguments
+    )
+    return replace(sample, arguments=arguments, problem=replace(sample.problem, arguments=arguments))
+
+
+def with_arguments(sample: Sample, values: Mapping[str, Any]) -> Sample | None:
+    """The same where outputs may have other shapes; None where forward refuses it."""
+    arguments = tuple(replace(a, value=values.get(a.name, a.value)) for a in sample.arguments)
+    other = prepared(sample.subject, sample.case, sample.where, arguments)
+    return other if isinstance(other, Sample) else None
+
+
+def is_square(x: Tensor) -> bool:
+    """Whether the last two dimensions are those of a square matrix."""
+    return x.dim() > 1 and x.shape[-1] == x.shape[-2]
