@@ -17,29 +17,29 @@ from torch import Tensor
 from gradverify.model import Case, tensors_of
 from gradverify.model import Point as KindOfPoint
 from gradverify.model.case import is_declared
-from gradverify.verifier.checks.kept import Build, Kept, Place, judged_jacobians
+from gradverify.verifier.checks.kept import Build, Kept, Place
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.samples import placed_on
-from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, Repairs
 from gradverify.verifier.diagnose.evidence import OfRanks, Options, Point
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.compare import compare
-from gradverify.verifier.numerics.directional_derivative import Slope, slope_along
-from gradverify.verifier.numerics.jacobian import analytical_jacobian, numerical_jacobian
-from gradverify.verifier.numerics.large import judge_any_size
-from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
-from gradverify.verifier.numerics.proof import Certificate
-from gradverify.verifier.numerics.round_off import gradient_noise
-from gradverify.verifier.numerics.sampling import Sampler
-from gradverify.verifier.numerics.tolerance import Tolerance, is_known
-from gradverify.verifier.numerics.verdict import Judged, NotJudged, centre_of
 from gradverify.verifier.ranks.placement import columns_of_ranks
 from gradverify.verifier.variations.leaves import requires_grad_subsets
 from gradverify.verifier.variations.verified import verified
+from gradverify.verifier.verify.jacobians import (
+    Jacobians,
+    first_jacobians,
+    second_asked,
+    second_jacobians,
+    second_problem,
+)
+from gradverify.verifier.witnesses.answers import Budget, Judgement, NotJudged, Right
+from gradverify.verifier.witnesses.claim import Claim, units
+from gradverify.verifier.witnesses.judge import judge
+from gradverify.verifier.witnesses.values import Values, probe
 
 
 def with_primals(problem: CallProblem, primals: tuple[Tensor, ...]) -> CallProblem:
@@ -55,30 +55,16 @@ def measured_point(sample: Sample, repairs: Repairs) -> Point | None:
     `repairs` is what is known of changes of the target's backward.
     """
     problem = sample.problem
-    found = judged_jacobians(sample, problem)
-    judged = _without_backward(sample) if isinstance(found, Raised) else found
-    if not isinstance(judged, Judged):
+    found = first_jacobians(sample)
+    if found is None:
         return None
     names = tuple(_output_name(sample, p) for p in problem.output_positions)
     return replace(
-        _point(sample, problem, judged, names),
+        _point(sample, problem, found, names),
         own_backward=own_backward_of(sample, repairs),
         of_ranks=_of_ranks(sample),
-        raises=isinstance(found, Raised),
+        raises=found.raises,
     )
-
-
-def _without_backward(sample: Sample) -> Judged | None:
-    """Both Jacobians where backward raises, as if it returned None; None where they are not to be had."""
-    problem, settings = sample.problem, sample.subject.settings
-    centre = centre_of(problem)
-    if isinstance(centre, NotJudged):
-        return None
-    sampler = Sampler(problem, centre)
-    measured, inputs, outputs = numerical_jacobian(sampler), sampler.inputs, problem.outputs
-    tolerance = Tolerance(settings.rtol, settings.atol)
-    comparison = compare(torch.zeros_like(measured.value), measured, inputs, outputs, tolerance)
-    return Judged(comparison, measured, inputs, outputs)
 
 
 def _of_ranks(sample: Sample) -> OfRanks | None:
@@ -89,10 +75,10 @@ def _of_ranks(sample: Sample) -> OfRanks | None:
     claimed = []
     for rank in range(world):
         with across.one_rank(rank):
-            rows = analytical_jacobian(sample.problem)
+            rows = Claim(sample.problem).rows(units(sample.problem.outputs.size))
         if isinstance(rows, Raised):
             return None
-        claimed.append(rows.value)
+        claimed.append(rows)
     tensors = [a for a in sample.arguments if isinstance(a.value, Tensor)]
     columns = tuple(
         columns_of_ranks(placed.gradient, a.value.shape, world)
@@ -107,12 +93,11 @@ def _of_ranks(sample: Sample) -> OfRanks | None:
 
 def measured_second_point(sample: Sample) -> Point | None:
     """The same of a sample's backward as a map of inputs and grad_output, differentiated once more."""
-    problem = second_order_problem(sample)
-    judged = judged_jacobians(sample, problem, noise=gradient_noise(problem))
-    if not isinstance(judged, Judged):
+    found, problem = second_jacobians(sample), second_problem(sample)
+    if found is None or found.raises:
         return None
     names = tuple(f"g_{name}" for name in problem.first_order.input_names)
-    return replace(_point(sample, problem, judged, names), order=2)
+    return replace(_point(sample, problem, found, names), order=2)
 
 
 def are_right_in_second_order(samples: Sequence[Sample]) -> bool:
@@ -121,12 +106,11 @@ def are_right_in_second_order(samples: Sequence[Sample]) -> bool:
 
 
 def _is_right_in_second_order(sample: Sample) -> bool:
-    problem, settings = second_order_problem(sample), sample.subject.settings
-    tolerance = Tolerance(settings.rtol, settings.atol)
-    judged = judge_any_size(problem, tolerance, noise=gradient_noise(problem))
-    if isinstance(judged, Certificate):
-        return True
-    return isinstance(judged, Judged) and judged.comparison.is_settled
+    asked = second_asked(sample)
+    found = None if asked is None else judge(replace(asked, budget=Budget()), prove=True)
+    return isinstance(found, Judgement) and all(
+        isinstance(a, Right | NotJudged) for a in found.answers.values()
+    )
 
 
 def are_right_with_inputs_frozen(samples: Sequence[Sample]) -> bool:
@@ -136,21 +120,20 @@ def are_right_with_inputs_frozen(samples: Sequence[Sample]) -> bool:
 
 
 def _point(
-    sample: Sample, problem: CallProblem | VjpProblem, judged: Judged, output_names: tuple[str, ...]
+    sample: Sample, problem: CallProblem | VjpProblem, found: Jacobians, output_names: tuple[str, ...]
 ) -> Point:
-    comparison = judged.comparison
-    at_kink = judged.measured.kink > 0
+    inputs = Layout.of(problem.primals)
     return Point(
-        claimed=comparison.analytical,
-        true=comparison.numerical,
-        bound=torch.where(at_kink, torch.inf, comparison.bound),
-        inputs=judged.inputs,
-        outputs=judged.outputs,
-        x=judged.inputs.flatten(problem.primals),
-        y=judged.measured.centre,
+        claimed=found.claimed,
+        true=found.true,
+        bound=found.error,
+        inputs=inputs,
+        outputs=problem.outputs,
+        x=inputs.flatten(problem.primals),
+        y=found.centre,
         input_names=problem.input_names,
         output_names=output_names,
-        flat=judged.measured.flat,
+        flat=found.true == 0,
         shapes=_shapes(sample),
         scalars=_scalars(sample),
         constants=_constants(sample),
@@ -233,11 +216,8 @@ KEY = 31
 CALLS = 20
 """Of forward and of backward that a change takes at one place, about."""
 
-SHARES = (1.0, 2.0**-5)
-"""Two steps: where forward has another slope at each, there is a kink or noise, and nothing is known."""
-
-SAFETY = 20.0
-"""How many times its measured error a slope may be off."""
+KNOWN = 1e-3
+"""Share of the sum of its terms within which a slope must be known to refute anything."""
 
 SAME = 1e-6
 """Share of the sum of its terms by which a slope may differ: a change that is wrong there is grossly so."""
@@ -311,6 +291,14 @@ def _declared(case: Case) -> dict[str, tuple[float, float]]:
     }
 
 
+@dataclass(frozen=True)
+class Slope:
+    """What forward has along a direction, for one grad_output, and how far it may be off."""
+
+    value: float
+    error: float
+
+
 @dataclass
 class FurtherPlace:
     """One call at which a change must hold that was found at others."""
@@ -364,7 +352,7 @@ class FurtherPlace:
 
     def _cotangent(self, output: int) -> Tensor:
         block = self.own.problem.outputs.blocks[output]
-        return signed_values(block.stop - block.start, KEY)
+        return probe(block.stop - block.start, KEY)
 
     def refutes(self, backward: Callable[..., Any], wrong: frozenset[str]) -> bool:
         """Whether a gradient is certainly wrong here with another backward: what that alters, or was wrong.
@@ -401,27 +389,21 @@ class FurtherPlace:
         if slope is None:
             return False
         terms = gradient * direction
-        size, error = max(float(terms.abs().sum()), abs(slope.value)), SAFETY * slope.error
-        known = bool(is_known(slope.value, size, slope.error))
+        size, error = max(float(terms.abs().sum()), abs(slope.value)), slope.error
+        known = error <= KNOWN * size
         return known and abs(float(terms.sum()) - slope.value) > error + SAME * size
 
     def _direction(self, source: int) -> Tensor:
         """Every entry of one input by about its own size, the others by nothing."""
-        inputs = Layout.of(self.own.problem.primals)
-        whole = tangent_of(inputs.flatten(self.own.problem.primals), inputs, KEY)
-        alone = torch.zeros_like(whole)
-        alone[self._parts[source]] = whole[self._parts[source]]
-        return alone
+        return Values(self.own.problem).direction(KEY, self._parts[source])
 
     def _measured(self, output: int, u: Tensor, direction: Tensor) -> Slope | None:
         """What forward has along a direction; None where that is not known."""
         if not direction.any():
             return None
-        outputs = self.own.problem.outputs
-        flat = torch.zeros(outputs.size, dtype=torch.float64)
-        flat[outputs.blocks[output].start : outputs.blocks[output].stop] = u
-        given = outputs.unflatten(flat)
-        long, short = (slope_along(self.own.problem, given, direction, share) for share in SHARES)
-        error = long.error + short.error
-        agree = abs(long.value - short.value) <= SAFETY * error < torch.inf
-        return Slope(long.value, error) if agree else None
+        found = Values(self.own.problem).slope(direction)
+        block = self.own.problem.outputs.blocks[output]
+        part = slice(block.start, block.stop)
+        if bool(found.kink[part].any()) or not bool(found.error[part].isfinite().all()):
+            return None
+        return Slope(float(u @ found.value[part]), float(u.abs() @ found.error[part]))

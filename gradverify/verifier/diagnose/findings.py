@@ -79,7 +79,7 @@ class _Measurements:
         if not isinstance(sample, Sample) or sample.disconnected:
             return None
         entries = sample.inputs.size * sample.problem.outputs.size
-        cost = 0 if order in sample.judged else _cost(sample)
+        cost = _cost(sample)
         if entries > LARGEST_MEASURED or not self.kept.allowance.covers(cost * (self.taken or 1.0)):
             return None
         counter = sample.problem.counter

@@ -1,0 +1,150 @@
+"""Both Jacobians at one sample, for whoever asks why they differ: backward's, and that of a witness.
+
+The witness is derived, where values have confirmed it and nothing hides in it; else forward's slopes, column
+by column. Where the gradient is another one beside the point, as at a kink, nothing is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.checks.precision.kinks import half_the_digits
+from gradverify.verifier.checks.precision.truth import exact_problem
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.problem import Layout, VjpProblem
+from gradverify.verifier.verify.witnessing import cotangents_of, first_order, second_order, witnesses_of
+from gradverify.verifier.witnesses.answers import Asked
+from gradverify.verifier.witnesses.claim import Claim, Map, units
+from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
+from gradverify.verifier.witnesses.proof import proved
+from gradverify.verifier.witnesses.values import probe
+
+ROUNDINGS = 64
+"""What a gradient may be off, in its roundings: what a few dozen operations make."""
+
+
+@dataclass(frozen=True)
+class Jacobians:
+    """Matrices are M × N: outputs by inputs."""
+
+    claimed: Tensor
+    """What backward gives; zeros where it raises."""
+    true: Tensor
+    """What forward has."""
+    error: Tensor
+    """How far `true` may be off; infinite where nothing is known."""
+    centre: Tensor
+    """What forward returns (M)."""
+    raises: bool = False
+
+
+def first_jacobians(sample: Sample) -> Jacobians | None:
+    """Of the target itself; None where forward gives no numbers."""
+    if sample.is_native:
+        return _natively(sample)
+    asked = first_asked(sample)
+    return None if asked is None else _of(asked)
+
+
+def _natively(sample: Sample) -> Jacobians | None:
+    """Beside the composite in float64 at the same rounded values, to half the digits of the dtype."""
+    problem, exact = sample.problem, exact_problem(sample)
+    if exact is None or problem.outputs.size != exact.outputs.size:
+        return None
+    rows = units(problem.outputs.size)
+    claimed, true = Claim(problem).rows(rows), Claim(exact).rows(rows)
+    values = exact.evaluate(exact.primals)
+    if isinstance(true, Raised) or isinstance(values, Raised):
+        return None
+    error = torch.full_like(true, half_the_digits(problem) * float(true.abs().nan_to_num(0.0).max()))
+    raises = isinstance(claimed, Raised)
+    mine = torch.zeros_like(true) if isinstance(claimed, Raised) else claimed
+    return Jacobians(mine, true, error, exact.outputs.flatten(values.value), raises=raises)
+
+
+def second_jacobians(sample: Sample) -> Jacobians | None:
+    """Of its backward as a map of inputs and grad_outputs."""
+    asked = second_asked(sample)
+    return None if asked is None else _of(asked)
+
+
+def first_asked(sample: Sample) -> Asked | None:
+    """A sample's claim with its witnesses; None where forward raises."""
+    made = sample.problem.graph(sample.problem.primals)
+    if isinstance(made, Raised):
+        return None
+    return first_order(sample, made.value, witnesses_of(sample), declared=True)
+
+
+def second_asked(sample: Sample) -> Asked | None:
+    """The same of second order; None where backward raises, or cannot be differentiated."""
+    first = first_asked(sample)
+    second = second_problem(sample)
+    made = second.graph(second.primals)
+    if first is None or isinstance(made, Raised):
+        return None
+    return second_order(sample, first, witnesses_of(sample), made.value, second)
+
+
+def second_problem(sample: Sample) -> VjpProblem:
+    """The backward of a sample as a map of its own, at one grad_output."""
+    return VjpProblem(sample.problem, cotangents_of(sample))
+
+
+def _of(asked: Asked) -> Jacobians | None:
+    values, rows = asked.values, units(asked.problem.outputs.size)
+    if not bool(values.centre.isfinite().any()):
+        return None
+    found = asked.claim.afresh().rows(rows)
+    claimed = torch.zeros(len(rows), len(values.x)).double() if isinstance(found, Raised) else found
+    if asked.derived is not None and not asked.trust.confirmed:
+        proved(asked)
+    derived = _derived(asked, rows)
+    true, error = _slopes(asked) if derived is None else derived
+    return Jacobians(claimed, true, error, values.centre, raises=isinstance(found, Raised))
+
+
+def _derived(asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Derived's Jacobian with its error; None where it is not to be trusted."""
+    witness = asked.witness
+    if witness is None or asked.hides or not asked.trust.confirmed:
+        return None
+    true = witness.rows(rows)
+    if isinstance(true, Raised):
+        return None
+    largest = true.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True) if true.numel() else true
+    error = (ROUNDINGS * asked.values.steps.epsilon * largest).expand_as(true).clone()
+    for sign in (1.0, -1.0):
+        x = asked.values.x + sign * BESIDE * asked.values.scale * probe(len(asked.values.x), asked.key + 31)
+        near = _rows_at(witness.problem, x, rows)
+        moved = torch.zeros_like(true) if near is None else (near - true).abs()
+        error[~(moved <= ROOM * true.abs().nan_to_num(0.0, 0.0, 0.0).max())] = torch.inf
+    error[~true.isfinite()] = torch.inf
+    return true, error
+
+
+def _rows_at(problem: Map, x: Tensor, rows: Tensor) -> Tensor | None:
+    """The gradients for some grad_outputs at another point."""
+    inputs = Layout.of(problem.primals)
+    made = problem.graph(inputs.unflatten(x))
+    if isinstance(made, Raised):
+        return None
+    found = problem.back_each(made.value, [problem.outputs.unflatten(u) for u in rows])
+    return None if isinstance(found, Raised) else torch.stack([inputs.flatten(g) for g in found.value])
+
+
+def _slopes(asked: Asked) -> tuple[Tensor, Tensor]:
+    """Forward's slopes along every coordinate, with their errors."""
+    values = asked.values
+    true = torch.zeros(values.outputs.size, len(values.x), dtype=torch.float64)
+    error = torch.zeros_like(true)
+    for column in (values.scale > 0).nonzero()[:, 0].tolist():
+        v = values.unit(column)
+        slope, size = values.slope(v), float(v[column])
+        true[:, column] = slope.value / size
+        error[:, column] = torch.where(slope.kink, torch.inf, slope.error / abs(size))
+    return true, error
