@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+import gradverify
+
 _COMPILER = "torch._dynamo"
+
+_NOT_THE_USERS = tuple(str(Path(file).parent) for file in (torch.__file__, gradverify.__file__))
 
 
 class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -67,6 +74,17 @@ def left(modes: Sequence[Dispatched]) -> Iterator[None]:
     finally:
         for mode in modes:
             mode.__enter__()  # type: ignore[no-untyped-call]
+
+
+def line_of_caller() -> str:
+    """The line of user code that runs, as `x = torch.zeros(3)` (line 7); empty where none does."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect's copies every frame
+    while frame is not None and any(frame.f_code.co_filename.startswith(own) for own in _NOT_THE_USERS):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    return f"`{text}` (line {frame.f_lineno})" if text else ""
 
 
 def is_compiler_loaded() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,6 +26,7 @@ from gradverify.verifier.witnesses.answers import (
     Imprecise,
     Judgement,
     NotJudged,
+    Reason,
     Right,
     Trust,
     Unknown,
@@ -130,7 +130,9 @@ def _finding(  # noqa: PLR0911 - a row for each kind of answer
     if isinstance(answer, Imprecise):
         return imprecise_gradient(sample, position, pair[1], answer)
     if isinstance(answer, Unknown) and answer.mismatch:
-        return not_known(sample, position, name, answer)
+        found = not_known(sample, position, name, answer)
+        short = answer.reason is Reason.FLOAT32
+        return replace(found, hint=f"{witnesses.of(sample).made} {found.hint}") if short else found
     return None
 
 
@@ -269,8 +271,3 @@ def _raised(sample: Sample, error: RaisedError, when: str) -> Second:
         raised=None if is_marked else error,
     )
     return Second((finding,), Outcome.PASSED, "no")
-
-
-def contradicted(findings: Sequence[Finding]) -> bool:
-    """Whether something is wrong for certain."""
-    return any(f.severity is Severity.ERROR for f in findings)

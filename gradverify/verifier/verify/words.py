@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from torch import Tensor
+
 from gradverify.model import Entries, Entry, Finding, Severity, indexed
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (
     KEEP_THE_DTYPE,
+    NEARLY,
     NOT_FINITE,
     WITHIN_TOLERANCE,
     apart,
@@ -73,6 +76,10 @@ WHY: dict[Reason, tuple[str, str]] = {
     ),
     Reason.ROUNDING: ("it differs by no more than the round-off of the target's own operations", REFERENCE),
     Reason.HIDDEN: ("forward hides a part of itself from torch, and the numbers are too noisy", REFERENCE),
+    Reason.FLOAT32: (
+        "forward keeps numbers in float32 on the way, and it differs by no more than their rounding",
+        "has no dtype: give it that of the input.",
+    ),
     Reason.SIXTEEN_BITS: (
         "numbers go through 16 bits or fewer on the way, too coarse to tell a mistake from their rounding",
         SHORT,
@@ -137,7 +144,7 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
         return replace(made, code="GV110", severity=Severity.NOTE, message=said, hint=UNSTABLE)
     if answer.missing and not answer.is_flat:
         return _missing(sample, made, f" through output {position}" if several else "", derivative)
-    if answer.matrices is not None and is_float32(answer.matrices[0], answer.matrices[1]):
+    if answer.matrices is not None and _is_short(*answer.matrices):
         off = number(abs(worst.claimed - worst.expected) / max(abs(worst.expected), 1e-300))
         said = f"{gradient} has float32 precision only: off by {off} of its value"
         return replace(
@@ -150,6 +157,12 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
         )
     said = f"{gradient} is wrong at {at} of the Jacobian, by up to {_by_up_to(answer)}"
     return replace(made, message=f"{said}{NO_MEAN if answer.kink else ''}")
+
+
+def _is_short(claimed: Tensor, expected: Tensor, wrong: Tensor) -> bool:
+    """Whether the claim has the digits of float32, and nothing else is wrong with it."""
+    near = (claimed - expected).abs() <= NEARLY * expected.abs()
+    return bool(near[wrong].all()) and is_float32(claimed, expected)
 
 
 def imprecise_gradient(sample: Sample, position: int, number_of_input: int, answer: Imprecise) -> Finding:

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     ROUNDING = "rounding"
     HIDDEN = "hidden"
     SIXTEEN_BITS = "sixteen-bits"
+    FLOAT32 = "float32"
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,8 @@ class Asked:
     """Backward repeats a step until it converges."""
     formats: frozenset[torch.dtype] = frozenset()
     """Short ones that forward's numbers go through."""
+    kept_short: bool = False
+    """Forward, which takes float64, keeps numbers in float32 that it made without a dtype."""
     limited: bool = True
     """Rounding explains no more than a small share of a row: at declared values, and typical ones."""
     key: int = 0

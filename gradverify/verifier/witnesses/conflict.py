@@ -281,7 +281,7 @@ def _carry_over(c: Open) -> None:
             new = OPEN
         block[left] = new
         neither = left & ~c.mine[rows][:, own].isfinite()
-        if c.theirs is not None and c.asked.declared:
+        if c.theirs is not None and c.asked.declared and bool(c.values.centre.isfinite().all()):
             neither &= ~c.theirs[rows][:, own].isfinite()
         block[neither] = UNSEEN
         c.put(rows, own, block)

@@ -17,6 +17,7 @@ from gradverify.verifier.witnesses.proof import DIGITS_LOST
 from gradverify.verifier.witnesses.rounding import (
     OF_A_ROW,
     OF_FEW_BITS,
+    OF_FLOAT32,
     SIXTEEN_BITS,
     Formats,
     explained,
@@ -98,12 +99,13 @@ def look_for_lost_digits(c: Open) -> None:
 
 
 def doubt_short_formats(c: Open) -> None:
-    """Leave open what numbers that were kept in 16 or 8 bits on the way may be off by."""
+    """Leave open what numbers that were kept in few bits on the way may be off by."""
     suspect = (c.state == WRONG) | (c.state == BOTH)
     if not bool(suspect.any()):
         return
     short = c.asked.formats | _formats_of_backward(c)
-    if not short & SIXTEEN_BITS:
+    few = bool(short & SIXTEEN_BITS)
+    if not few and not (c.asked.kept_short and torch.float32 in short):
         return
     off = (c.mine - c.value).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
     for o, rows, own in c.blocks():
@@ -111,13 +113,14 @@ def doubt_short_formats(c: Open) -> None:
         size = torch.maximum(c.mine.abs(), c.value.abs())[rows][:, own].nan_to_num(0.0, 0.0, 0.0)
         # Numbers kept in 8 bits have one scale for a whole tensor.
         largest = size.max() if torch.int8 in short else size.amax(dim=1, keepdim=True)
-        slight = suspect[rows][:, own] & (off[rows][:, own] <= OF_FEW_BITS * largest)
+        share = OF_FEW_BITS if few else OF_FLOAT32
+        slight = suspect[rows][:, own] & (off[rows][:, own] <= share * largest)
         if torch.int8 in c.asked.formats:  # forward is a staircase, and no slope of it is its derivative
             slight = suspect[rows][:, own]
         if bool(slight.any()):
             block[slight] = OPEN
             c.put(rows, own, block)
-            c.reasons[o, own.start] = Reason.SIXTEEN_BITS
+            c.reasons[o, own.start] = Reason.SIXTEEN_BITS if few else Reason.FLOAT32
 
 
 def _formats_of_backward(c: Open) -> frozenset[torch.dtype]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from gradverify.verifier.dispatching import Dispatched
+from gradverify.verifier.dispatching import Dispatched, line_of_caller
 
 DRAWS = 8
 """Calls; all but the first few have their inputs moved as well."""
@@ -57,6 +57,9 @@ SIXTEEN_BITS = frozenset({torch.bfloat16, torch.float16, torch.int8})
 
 EIGHT_BITS = frozenset({torch.int8, torch.uint8, torch.float8_e4m3fn, torch.float8_e5m2})
 """Formats of what floats are quantised to."""
+
+OF_FLOAT32 = 2.0**-18
+"""The same of a few dozen roundings of float32."""
 
 OF_FEW_BITS = 2.0**-6
 """Share of a row's largest entry that keeping numbers in 8 or 16 bits may be off by."""
@@ -222,6 +225,8 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
         self.through: Any = WeakTensorKeyDictionary()
         self.moves: Any = WeakTensorKeyDictionary()
         self.outside: Any = WeakTensorKeyDictionary()
+        self.made = ""
+        """The first line on which numbers of float32 are made out of none, as those without a dtype are."""
         for one in inputs or ():
             self.moves[one], self.outside[one] = True, False
 
@@ -235,6 +240,8 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
             if not isinstance(one, Tensor):
                 continue
             self.moves[one], self.outside[one] = moves, from_outside
+            if not read and one.dtype is torch.float32 and not self.made:
+                self.made = line_of_caller()
             if moves and one.dtype in EIGHT_BITS and any(map(_is_float, read)):
                 self.through[one] = made_of | {torch.int8}
             elif one.dtype in UNITS or torch.int8 in made_of:
