@@ -224,4 +224,5 @@ def _is_blind_to_lengths(sample: Sample, name: str) -> bool:
 
 
 def definite(sample: Sample, _: str) -> Iterator[Neighbour]:
+    """Positive definite matrices: an iteration that solves with one need not be linear at any other."""
     yield from (one for kind in DEFINITE for one in _on(sample, kind))
