@@ -157,11 +157,10 @@ class CaseState:
         self.evaluations += Evaluations(counter.forward, counter.backward)
         self.entries |= bool(sample.inputs.size and sample.problem.outputs.size)
 
-    def note_values(self, sample: Sample) -> None:
-        """Note where forward has values."""
-        values = sample.problem.evaluate(sample.problem.primals)
-        if not isinstance(values, Raised):
-            self.finite.append((sample, sample.problem.outputs.flatten(values.value).isfinite()))
+    def note_values(self, sample: Sample, values: torch.Tensor | None) -> None:
+        """Note where forward has values (M)."""
+        if values is not None:
+            self.finite.append((sample, values.isfinite()))
 
     def without_value(self) -> Iterator[Finding]:
         """GV109 where forward is not finite at declared values, and next to them, and finite at others.

@@ -53,7 +53,7 @@ from gradverify.verifier.numerics.tracing import short_format
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verification import Verification, disagreements, not_judged, out_of_step, verifying
 from gradverify.verifier.verify.loop import verify as by_witnesses
-from gradverify.verifier.verify.results import at_undeclared
+from gradverify.verifier.verify.results import at_undeclared, values_at
 from gradverify.verifier.verify.samples import draws_of
 
 OPEN = frozenset({Outcome.FAILED, Outcome.INCONCLUSIVE})
@@ -184,7 +184,7 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
         subject = replace(subject, short=asked.live.kept.short)
         asked.live.kept.note(Place(planned, point, draw), state.last or sample)
         if not (subject.inferred or sample.is_native):
-            state.note_values(sample)
+            state.note_values(sample, values_at(sample))
     yield from asked.reported(state.without_value())
     yield from asked.reported(state.never_judged())
     yield state.verified(case)
