@@ -173,7 +173,7 @@ session | [] | aggregate.reported_beside
 session | list(given[0]) | completeness.mark_expected
 verifier.neighbours | iter(()) | shapes.of_refused_shapes shapes.one_more_in_front shapes.one_more_at_the_end
     shapes.one_fewer shapes.single_matrices shapes.all_with_fewer shapes.even_sizes shapes.last_size_as_read
-    shapes.equal_sizes shapes.structured_shapes structures.of_any_structure structures.definite
+    shapes.equal_sizes structures.of_any_structure structures.definite
     values.inside_a_domain values.where_forward_converges values.where_backward_converges values.without_signs
     values.constants_of_a_kind values.zeros_of_padding
 verifier.neighbours | None | shapes.returned_shapes shapes.unread_inputs shapes.shape_in_doubt values.made_up

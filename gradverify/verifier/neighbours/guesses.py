@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from torch import Tensor
 
@@ -44,7 +45,6 @@ from gradverify.verifier.neighbours.shapes import (
     returned_shapes,
     shape_in_doubt,
     single_matrices,
-    structured_shapes,
     unread_inputs,
 )
 from gradverify.verifier.neighbours.structures import (
@@ -54,6 +54,8 @@ from gradverify.verifier.neighbours.structures import (
     of_any_structure,
 )
 from gradverify.verifier.neighbours.values import (
+    LEAST_ASKED,
+    MOST_ASKED,
     OF_THE_DERIVATIVE,
     at_other_values,
     constants_of_a_kind,
@@ -90,8 +92,11 @@ REDRAWN = (101, 202, 303)
 NOTHING = "no output depends on any input, so that no gradient was seen"
 """What is said of a gradient that is zero, rightly, where something was made up."""
 
-HIDDEN = "no output depends on {} here, and the gradient is wrong at other values of what was guessed"
-"""What is said where the numbers that were made up hide what is wrong."""
+NO_EFFECT = "no output depends on `{}` here, so that its gradient was not seen"
+"""The same of one input."""
+
+HIDDEN = "the gradient is right here, and wrong at most other values of what was guessed"
+"""What is said where the numbers that were made up hide what is wrong: a loop of one round."""
 
 CONSTANT = "forward is constant wherever it is wrong, as outside of a domain"
 
@@ -131,7 +136,6 @@ AT_GUESSES: tuple[Reason | Row, ...] = (
     Row(OF_A_SLOPE | {"GV102"}, without_signs),
     raises_on_purpose,
     Row(OF_STRUCTURES, of_any_structure, 16),
-    Row(OF_SHAPES, structured_shapes, 8),
     Row(OF_THE_DERIVATIVE, constants_of_a_kind, 18),
     Row(OF_A_SLOPE, zeros_of_padding),
 )
@@ -308,11 +312,20 @@ def _unseen(near: Near) -> Finding | None:
     zero = _of_no_effect(sample)
     if what and zero == set(sample.problem.input_names) and not _is_right_elsewhere(sample):
         return invented(sample.finding("GV109", NOTHING), what)
-    for other in at_other_values(sample, [d.name for d in doubts]) if zero and doubts else ():
-        for name in sorted(zero - _of_no_effect(other)):
-            if is_right(Neighbour(other), name) is False:
-                message = HIDDEN.format(f"`{name}`")
-                return invented(sample.finding("GV109", message, input=name), what)
+    once = (sample.point, sample.draw) == (Point.TYPICAL, 0) and sample.subject.is_first_of_options
+    names = [d.name for d in doubts if d.of_values]
+    if not names or not once:
+        return None
+    several = [*islice(at_other_values(sample, names, rounds=True), MOST_ASKED)]
+    told = [a for a in (is_right(Neighbour(other), "") for other in several) if a is not None]
+    if len(told) >= LEAST_ASKED and 2 * sum(told) < len(told):
+        return invented(sample.finding("GV109", HIDDEN), what)
+    for name in sorted(zero):
+        if not any(
+            name not in _of_no_effect(other) and is_right(Neighbour(other), name) for other in several
+        ):
+            message = NO_EFFECT.format(name)
+            return invented(sample.finding("GV109", message, input=name), what)
     return None
 
 

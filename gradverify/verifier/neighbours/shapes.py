@@ -29,10 +29,8 @@ from gradverify.verifier.neighbours.asking import (
     Neighbour,
     Row,
     is_right,
-    is_square,
     with_values,
 )
-from gradverify.verifier.neighbours.structures import of_any_structure
 from gradverify.verifier.numerics.problem import CallProblem
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -311,17 +309,6 @@ def _disagreement(sample: Sample, shapes: Shapes) -> str:
     pair = next((old, new) for several in changed for old, new in several if old != new)
     names = [next((name for name, n in sample.case.sizes if n == size), str(size)) for size in pair]
     return f"that `{names[0]}` and `{names[1]}` may differ"
-
-
-def structured_shapes(sample: Sample, name: str) -> Iterator[Neighbour]:
-    """Matrices of a structure and of another shape: square ones, or beside a single column."""
-    several = [i for i in _differentiated(sample) if len(i.shape) > 1 and i.shape[-1] > 1]
-    columns = [{one.name: (*one.shape[:-1], 1)} for one in several]
-    for other in _at(sample, [*_agreeing(sample), *columns]):
-        if any(map(is_square, other.sample.problem.primals)) and not is_right(other, name):
-            for one in of_any_structure(other.sample, name):
-                guess = f"{other.guess}, and that matrices have no structure ({one.declared})"
-                yield replace(one, guess=guess, declared="")
 
 
 def last_size_as_read(sample: Sample, name: str) -> Iterator[Neighbour]:

@@ -35,6 +35,7 @@ from gradverify.verifier.witnesses.answers import (
 from gradverify.verifier.witnesses.claim import Claim
 from gradverify.verifier.witnesses.judge import judge
 from gradverify.verifier.witnesses.proof import OF_FLOAT32, proved
+from gradverify.verifier.witnesses.rounding import has_digits_of_float32
 from gradverify.verifier.witnesses.values import probe
 
 PROPORTIONAL = 1e-9
@@ -160,7 +161,8 @@ def _how_it_bends(asked: Asked) -> str:
     if bool(((twice == a) & (a == b)).all()) and bool(a.any()):
         return "grad-output-ones"
     size = (a.abs() + b.abs()).nan_to_num(0.0)
-    bar = (OF_FLOAT32 if asked.values.steps.is_short else PROPORTIONAL) * (size + size.mean())
+    short = asked.values.steps.is_short or has_digits_of_float32(found)
+    bar = (OF_FLOAT32 if short else PROPORTIONAL) * (size + size.mean())
     off = ((twice - 2 * a).abs() > bar) | ((both - a - b).abs() > bar)
     return "grad-output-nonlinear" if bool((off & a.isfinite() & b.isfinite()).any()) else ""
 
