@@ -115,7 +115,7 @@ def asked_of(sample: Sample, problem: Map, graph: Graph, options: Options) -> As
 
 
 def _steps(problem: Map, rtol: float) -> Steps:
-    """With a proof that shows an error of `rtol` in any one entry of ordinary size, and need not show less."""
+    """With a proof that shows an error of `rtol` in one entry of ordinary size, and need not show less."""
     (step, least), (shorter, most) = FLOAT64.proofs
     entries = max(1, problem.outputs.size * Layout.of(problem.primals).size)
     return replace(FLOAT64, proofs=((step, max(least, min(most, rtol / entries**0.5))), (shorter, most)))
@@ -141,21 +141,23 @@ def held_to(asked: Asked, sample: Sample, options: Options) -> Held | Raised:
     found = judge(asked, prove=True)
     if isinstance(found, Raised):
         return found
+    if found.closed:
+        return Held({}, {})
     wrong = {pair: a for pair, a in found.answers.items() if isinstance(a, Wrong)}
     unsure = _not_known(asked, found)
-    if not wrong:
-        return Held({}, {}, unsure)
-    whole = _by_derived(asked, sample, [e for answer in wrong.values() for e in answer.entries])
-    if whole is None:
+    derived = _derived_rows(asked, sample, [e for answer in wrong.values() for e in answer.entries])
+    if derived is None:
         located = {pair: _of_single_rows(asked, answer) for pair, answer in wrong.items()}
         beyond = {pair: a for pair, a in located.items() if _any_beyond(a, options)}
-        return Held(beyond, {} if beyond else located, "" if beyond else unsure or TOO_LARGE)
-    beyond, finer = _held(asked, *whole, options)
-    if not beyond and not bool(whole[1].isfinite().all()):
-        unsure = unsure or _at(asked, (~whole[1].isfinite()).nonzero()[0].tolist())
-    if not beyond and not finer:  # it is off for a mixture of rows alone
+        return Held(beyond, {}) if beyond else Held({}, located, unsure or (TOO_LARGE if wrong else ""))
+    beyond, finer = _held(asked, derived, options)
+    if beyond:
+        return Held(beyond, {})
+    if wrong and not finer:  # it is off for a mixture of rows alone
         return Held(wrong, {}) if how_it_bends(asked) else Held({}, {}, unsure or UNDECIDED)
-    return Held(beyond, finer, "" if beyond else unsure)
+    if not bool(derived.expected.isfinite().all()):
+        unsure = unsure or _at(asked, (~derived.expected.isfinite()).nonzero()[0].tolist())
+    return Held({}, finer, "" if derived.proved else unsure)
 
 
 def _not_known(asked: Asked, found: Judgement) -> str:
@@ -180,8 +182,17 @@ def _at(asked: Asked, entry: list[int]) -> str:
     return f"{_named(asked, output, source)}: {WHY[Reason.DIVERGES][0]}"
 
 
-def _by_derived(asked: Asked, sample: Sample, measured: Sequence[Entry]) -> tuple[Tensor, Tensor] | None:
-    """Claim and derived, row by row (M × N each); None where values do not confirm derived, or it hides."""
+class Rows(NamedTuple):
+    """Claim and derived, row by row (M × N each)."""
+
+    claimed: Tensor
+    expected: Tensor
+    proved: bool
+    """Forward's values prove derived; else they confirm it where they refute the claim."""
+
+
+def _derived_rows(asked: Asked, sample: Sample, measured: Sequence[Entry]) -> Rows | None:
+    """None where values do not confirm derived, or it hides."""
     rows, columns = asked.problem.outputs.size, len(asked.values.x)
     if rows > MOST_ROWS or rows * columns > LARGEST_JACOBIAN or asked.values.steps.is_short:
         return None
@@ -195,10 +206,14 @@ def _by_derived(asked: Asked, sample: Sample, measured: Sequence[Entry]) -> tupl
     problem = (
         VjpProblem(found.problem, second.cotangents) if isinstance(second, VjpProblem) else found.problem
     )
+    proof = proved(replace(asked, problem=problem, claim=Claim(problem), trust=Trust()))
+    closed = isinstance(proof, Proof) and proof.closed
+    if not closed and not measured:
+        return None
     mine, theirs = asked.claim.rows(units(rows)), Claim(problem).rows(units(rows))
     if isinstance(mine, Raised) or isinstance(theirs, Raised):
         return None
-    return (mine, theirs) if _confirmed(asked, theirs, measured) or _proved(asked, problem) else None
+    return Rows(mine, theirs, closed) if closed or _confirmed(asked, theirs, measured) else None
 
 
 def _confirmed(asked: Asked, derived: Tensor, measured: Sequence[Entry]) -> bool:
@@ -210,17 +225,9 @@ def _confirmed(asked: Asked, derived: Tensor, measured: Sequence[Entry]) -> bool
     )
 
 
-def _proved(asked: Asked, derived: Map) -> bool:
-    """Whether forward's values prove derived along a random direction."""
-    beside = replace(asked, problem=derived, claim=Claim(derived), trust=Trust())
-    proof = proved(beside)
-    return isinstance(proof, Proof) and proof.closed
-
-
-def _held(
-    asked: Asked, claimed: Tensor, expected: Tensor, options: Options
-) -> tuple[dict[Pair, Wrong], dict[Pair, Wrong]]:
+def _held(asked: Asked, rows_of: Rows, options: Options) -> tuple[dict[Pair, Wrong], dict[Pair, Wrong]]:
     """What is off beyond the tolerance, and below it, of each (output, input)."""
+    claimed, expected, _ = rows_of
     different = differing(asked, claimed, expected, units(len(claimed)))
     inputs = asked.values.inputs
     off = _sizes(claimed - expected, inputs)

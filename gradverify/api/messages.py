@@ -31,12 +31,12 @@ from gradverify.report.console import TextStyle
 from gradverify.report.text import render_failure
 from gradverify.verifier.checks.second_order import refusal
 from gradverify.verifier.checks.subject import Sample, Subject, first_line
-from gradverify.verifier.checks.wording import by_how_much, count_of
+from gradverify.verifier.checks.wording import WITHIN_TOLERANCE
 from gradverify.verifier.collect.operators import operator_of
-from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Graph, VjpProblem
 from gradverify.verifier.verify.orders import how_it_bends, is_cut, nonlinear
-from gradverify.verifier.verify.words import entries_of, imprecise_gradient, wrong_gradient, wrong_second
-from gradverify.verifier.witnesses.answers import Asked, Imprecise, Wrong
+from gradverify.verifier.verify.words import wrong_gradient, wrong_second
+from gradverify.verifier.witnesses.answers import Asked
 
 
 def cell_of(function: type) -> str:
@@ -66,9 +66,6 @@ def place_of(function: type) -> tuple[str, int]:
     starts = (k for k, line in enumerate(lines, 1) if line.startswith(heads))
     return name_of_cell(cell), next(starts, 1)
 
-
-LEAST = 1e-300
-"""No derivative is smaller, where a difference is a share of it."""
 
 UNTITLED = "function"
 """What a callable without a name is called."""
@@ -127,12 +124,12 @@ def sample_of(function: Callable[..., Any], settings: Settings, problem: CallPro
 def first_order_findings(sample: Sample, asked: Asked, held: Held) -> tuple[Finding, ...]:
     """A finding for every (output, input) that is off."""
     positions = sample.problem.output_positions
+    found = [
+        wrong_gradient(sample, positions[o], i, answer)
+        for (o, i), answer in (held.wrong or held.finer).items()
+    ]
     if not held.wrong:
-        return tuple(
-            imprecise_gradient(sample, positions[o], i, _imprecise(answer))
-            for (o, i), answer in held.finer.items()
-        )
-    found = [wrong_gradient(sample, positions[o], i, answer) for (o, i), answer in held.wrong.items()]
+        return tuple(map(_within_tolerance, found))
     bends = how_it_bends(asked)
     return tuple(nonlinear(f, bends) if bends and f.code == "GV101" else f for f in found)
 
@@ -141,33 +138,20 @@ def second_order_findings(sample: Sample, asked: Asked, graph: Graph, held: Held
     """A finding for every (gradient, input or grad_output) of the second derivative that is off."""
     second = asked.problem
     assert isinstance(second, VjpProblem)  # noqa: S101 - a problem of second order is one
-    if not held.wrong:
-        return tuple(_slightly_off(sample, second, pair, answer) for pair, answer in held.finer.items())
-    refused = refusal(graph)
+    refused = refusal(graph) if held.wrong else None
     if refused is not None:
         said = f"the second derivative raises {refused.type}: {first_line(refused.message)}"
         return (sample.finding("GV203", said, severity=Severity.ERROR, raised=refused),)
-    shown = sorted(held.wrong.items(), key=lambda item: -item[1].largest)
-    cut = is_cut(asked)
-    return tuple(
+    shown = sorted((held.wrong or held.finer).items(), key=lambda item: -item[1].largest)
+    cut = bool(held.wrong) and is_cut(asked)
+    found = [
         wrong_second(sample, second, second.input_names, pair, answer, cut=cut)
         for pair, answer in (shown[:1] if cut else shown)
-    )
+    ]
+    return tuple(found) if held.wrong else tuple(map(_within_tolerance, found))
 
 
-def _imprecise(answer: Wrong) -> Imprecise:
-    """What is off by less than the tolerance, as the judge says it."""
-    share = max(abs(e.claimed - e.expected) / max(abs(e.expected), LEAST) for e in answer.entries)
-    return Imprecise(share, answer.entries, answer.wrong, answer.checked, short=False)
-
-
-def _slightly_off(sample: Sample, second: VjpProblem, pair: tuple[int, int], answer: Wrong) -> Finding:
-    """A warning for a block that is off by less than the tolerance, and more than rounding explains."""
-    of, by = (second.input_names[k] for k in pair)
-    entries = entries_of(answer, second.outputs.blocks[pair[0]], Layout.of(second.primals).blocks[pair[1]])
-    said = (
-        f"the second derivative (gradient of `{of}` by `{by}`) is slightly off at "
-        f"{count_of(entries.wrong, entries.checked)}, {by_how_much(entries)}: within the tolerance, but more "
-        "than rounding explains"
-    )
-    return sample.finding("GV110", said, input=by, output=pair[0], entries=entries, severity=Severity.WARNING)
+def _within_tolerance(found: Finding) -> Finding:
+    """A warning for what is off by less than the tolerance."""
+    message = found.message.replace(" is wrong at ", " is slightly off at ")
+    return replace(found, code="GV110", severity=Severity.WARNING, message=message, hint=WITHIN_TOLERANCE)
