@@ -29,10 +29,14 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.directional_derivative import is_far_off
+from gradverify.verifier.numerics.large import Certificate
 from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
-from gradverify.verifier.numerics.proof import Certificate, certify, damping_of
 from gradverify.verifier.numerics.verdict import Judged
+from gradverify.verifier.witnesses.answers import Asked, Budget, Trust
+from gradverify.verifier.witnesses.claim import Claim
+from gradverify.verifier.witnesses.proof import proved
+from gradverify.verifier.witnesses.values import Values, probe
 
 _Answer = TypeVar("_Answer")
 
@@ -44,6 +48,11 @@ Projection = Callable[[Tensor, Tensor], Tensor]
 LARGEST_JACOBIAN = 200_000
 """Entries of a Jacobian that is built to see whether anything in it is wrong; of a larger one, some rows
 are. Doubling each of four sizes makes a Jacobian 256 times as large."""
+
+
+UNDAMPED = 4096
+"""Entries of a Jacobian up to which every row counts by its own size alone: where that does not close,
+so many are quickly measured."""
 
 
 @dataclass(frozen=True)
@@ -152,16 +161,49 @@ def is_far_off_along(
     return is_far_off(problem, inputs.flatten(moves), sample.key)
 
 
+def is_proved(problem: CallProblem, key: int) -> bool:
+    """Whether forward's values prove backward along a random direction.
+
+    Of few rows each counts by its own size alone, be it 1e-30 of the others'.
+    """
+    claim, values = Claim(problem), Values(problem)
+    asked = Asked(
+        problem=problem,
+        claim=claim,
+        values=values,
+        derived=None,
+        hides=True,
+        trust=Trust(),
+        rtol=0.0,
+        atol=0.0,
+        declared=True,
+        budget=Budget(),
+        counter=problem.counter,
+        key=key % 4096,
+    )
+    proof = proved(asked)
+    if isinstance(proof, Raised) or not proof.closed or proof.difference is None:
+        return False
+    slope, taken, limit = proof.difference.slope, proof.difference.taken, proof.difference.limit
+    if problem.outputs.size * len(values.x) > UNDAMPED:
+        return True
+    moves = slope.abs() > 0
+    u = torch.where(moves, probe(len(slope), asked.key + 1) / slope.abs(), 0.0)
+    gradient = claim.row(torch.where(u.isfinite(), u, 0.0))
+    if isinstance(gradient, Raised):
+        return False
+    return bool(((u * slope)[moves & u.isfinite()].sum() - gradient @ taken).abs() <= limit)
+
+
 def wrong_inputs(sample: Sample, *, second_order: bool = False) -> frozenset[str] | None:
     """Inputs whose gradient, or its own, differs from the derivative at this sample.
 
     None where forward or backward refuses the inputs.
     """
     problem = second_order_problem(sample) if second_order else sample.problem
-    if isinstance(problem, CallProblem) and not sample.judged and not sample.is_native:
-        rtol, damping = sample.subject.settings.rtol, damping_of(problem)
-        if certify(problem, rtol=rtol, key=sample.key, damping=damping) is not None:
-            return ignoring_grad_output(problem)
+    quick = isinstance(problem, CallProblem) and not sample.judged and not sample.is_native
+    if quick and is_proved(sample.problem, sample.key):
+        return ignoring_grad_output(sample.problem)
     judged = judged_jacobians(sample, problem, largest=LARGEST_JACOBIAN)
     if isinstance(judged, Certificate):
         return frozenset()

@@ -29,10 +29,9 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.compare import compare
 from gradverify.verifier.numerics.directional_derivative import Slope, slope_along
 from gradverify.verifier.numerics.jacobian import analytical_jacobian, numerical_jacobian
-from gradverify.verifier.numerics.large import judge_any_size
+from gradverify.verifier.numerics.large import Certificate, judge_any_size
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
-from gradverify.verifier.numerics.proof import Certificate
 from gradverify.verifier.numerics.round_off import gradient_noise
 from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.tolerance import Tolerance, is_known

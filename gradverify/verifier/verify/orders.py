@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -270,8 +269,3 @@ def _raised(sample: Sample, error: RaisedError, when: str) -> Second:
         raised=None if is_marked else error,
     )
     return Second((finding,), Outcome.PASSED, "no")
-
-
-def contradicted(findings: Sequence[Finding]) -> bool:
-    """Whether something is wrong for certain."""
-    return any(f.severity is Severity.ERROR for f in findings)
