@@ -247,7 +247,8 @@ def _held(asked: Asked, rows_of: Rows, options: Options) -> tuple[dict[Pair, Wro
 def _of_matrices(claimed: Tensor, expected: Tensor, at: Tensor, row: int, column: int) -> Wrong:
     """The answer for one (output, input) whose entries are all known; `at` are those that are off."""
     off = torch.where(at, (claimed - expected).abs().nan_to_num(torch.inf), -1.0)
-    worst = off.reshape(-1).topk(min(WORST, int(at.sum()))).indices.tolist()
+    order = off.reshape(-1).argsort(descending=True, stable=True)
+    worst = order[: min(WORST, int(at.sum()))].tolist()
     places = [divmod(place, claimed.shape[1]) for place in worst]
     entries = [
         Entry(row + r, column + c, float(claimed[r, c]), float(expected[r, c]), 0.0) for r, c in places
