@@ -12,7 +12,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import differentiate_again, differentiate_each
 from gradverify.verifier.numerics.problem import Gradients, Layout, Tensors
-from gradverify.verifier.numerics.proof import proves
+from gradverify.verifier.numerics.short_proof import proves
 
 Cotangents = Sequence[Tensor | None]
 

@@ -13,13 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
+from gradverify.api.judged import Held
 from gradverify.model import (
     Case,
     Finding,
     InputSource,
-    Outcome,
     Point,
     Settings,
     Severity,
@@ -31,16 +29,14 @@ from gradverify.model import (
 )
 from gradverify.report.console import TextStyle
 from gradverify.report.text import render_failure
-from gradverify.verifier.checks.grad_output import nonlinearity
-from gradverify.verifier.checks.result import CheckResult, FirstOrder
-from gradverify.verifier.checks.second_order import compare_second_order, refusal
-from gradverify.verifier.checks.second_order_messages import SecondPair, second_pairs
+from gradverify.verifier.checks.second_order import refusal
 from gradverify.verifier.checks.subject import Sample, Subject, first_line
-from gradverify.verifier.checks.wording import blocks, by_how_much, count_of, describe_block
+from gradverify.verifier.checks.wording import WITHIN_TOLERANCE
 from gradverify.verifier.collect.operators import operator_of
-from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import CallProblem, Layout, Problem, VjpProblem
-from gradverify.verifier.numerics.verdict import Judged
+from gradverify.verifier.numerics.problem import CallProblem, Graph, VjpProblem
+from gradverify.verifier.verify.orders import how_it_bends, is_cut, nonlinear
+from gradverify.verifier.verify.words import wrong_gradient, wrong_second
+from gradverify.verifier.witnesses.answers import Asked
 
 
 def cell_of(function: type) -> str:
@@ -118,70 +114,44 @@ def reported(report: TargetReport) -> str:
     return text or f"{report.target.name}: {report.status}: {report.reason}"
 
 
-def first_order_findings(
-    function: Callable[..., Any], settings: Settings, problem: Problem, judged: Judged
-) -> tuple[Finding, ...]:
-    """A finding for every wrong (output, input) block."""
-    assert isinstance(problem, CallProblem)  # noqa: S101 - a problem of first order is one
-    sample = _sample_of(function, settings, problem)
-    if judged.inputs.size == sample.inputs.size and judged.comparison.wrong.any():
-        nonlinear = nonlinearity(sample, judged.comparison.analytical, judged.measured)
-        if nonlinear is not None:
-            return (nonlinear,)
-    names, positions = problem.input_names, problem.output_positions
-    found = (
-        describe_block(sample, judged.comparison, positions[o], output, names[i], source)
-        for o, output, i, source in blocks(judged.outputs, judged.inputs)
-    )
-    return tuple(f for f in found if f is not None)
-
-
-def _sample_of(function: Callable[..., Any], settings: Settings, problem: CallProblem) -> Sample:
-    """What the checks of the command start from, for a function without a spec."""
+def sample_of(function: Callable[..., Any], settings: Settings, problem: CallProblem) -> Sample:
+    """What the judge and its words start from, for a function without a spec."""
     returned = max(problem.output_positions, default=0) + 1
     subject = Subject(target_of(function), function, settings)
     return Sample(subject, Case("", 0), Point.TYPICAL, 0, problem.arguments, problem, returned)
 
 
-def second_order_findings(
-    function: Callable[..., Any], settings: Settings, problem: Problem, judged: Judged
-) -> tuple[Finding, ...]:
-    """A finding for every wrong block of the second derivative."""
-    assert isinstance(problem, VjpProblem)  # noqa: S101 - a problem of second order is one
-    sample = _sample_of(function, settings, problem.first_order)
-    graph = problem.graph(problem.primals)
-    refused = None if isinstance(graph, Raised) else refusal(graph.value)
+def first_order_findings(sample: Sample, asked: Asked, held: Held) -> tuple[Finding, ...]:
+    """A finding for every (output, input) that is off."""
+    positions = sample.problem.output_positions
+    found = [
+        wrong_gradient(sample, positions[o], i, answer)
+        for (o, i), answer in (held.wrong or held.finer).items()
+    ]
+    if not held.wrong:
+        return tuple(map(_within_tolerance, found))
+    bends = how_it_bends(asked)
+    return tuple(nonlinear(f, bends) if bends and f.code == "GV101" else f for f in found)
+
+
+def second_order_findings(sample: Sample, asked: Asked, graph: Graph, held: Held) -> tuple[Finding, ...]:
+    """A finding for every (gradient, input or grad_output) of the second derivative that is off."""
+    second = asked.problem
+    assert isinstance(second, VjpProblem)  # noqa: S101 - a problem of second order is one
+    refused = refusal(graph) if held.wrong else None
     if refused is not None:
         said = f"the second derivative raises {refused.type}: {first_line(refused.message)}"
         return (sample.finding("GV203", said, severity=Severity.ERROR, raised=refused),)
-    if judged.comparison.wrong.any() or judged.comparison.nonfinite.any():
-        passed = FirstOrder(CheckResult(outcome=Outcome.PASSED))
-        return compare_second_order(sample, problem, judged, passed).findings
-    slightly = replace(judged, comparison=replace(judged.comparison, wrong=judged.comparison.imprecise))
-    return tuple(_slightly_off(sample, p) for p in second_pairs(problem, slightly) if p.wrong.any())
+    shown = sorted((held.wrong or held.finer).items(), key=lambda item: -item[1].largest)
+    cut = bool(held.wrong) and is_cut(asked)
+    found = [
+        wrong_second(sample, second, second.input_names, pair, answer, cut=cut)
+        for pair, answer in (shown[:1] if cut else shown)
+    ]
+    return tuple(found) if held.wrong else tuple(map(_within_tolerance, found))
 
 
-def _slightly_off(sample: Sample, pair: SecondPair) -> Finding:
-    """A warning for a block that is off by less than the tolerance, and more than rounding explains."""
-    entries = pair.entries()
-    said = (
-        f"the second derivative (gradient of `{pair.gradient_of}` by `{pair.by}`) is slightly off at "
-        f"{count_of(entries.wrong, entries.checked)}, {by_how_much(entries)}: within the tolerance, but more "
-        "than rounding explains"
-    )
-    return sample.finding(
-        "GV110", said, input=pair.by, output=pair.position, entries=entries, severity=Severity.WARNING
-    )
-
-
-def places(problem: CallProblem | VjpProblem, judged: Judged, missing: Tensor) -> str:
-    """Where entries (bool, of what was judged) are not verified, in words."""
-    names, positions = problem.input_names, problem.output_positions
-    rows, columns = problem.outputs.lengths, Layout.of(problem.primals).lengths
-    found = []
-    for o, output, i, source in blocks(judged.outputs, judged.inputs):
-        here = missing[output.start : output.stop, source.start : source.stop]
-        if here.any():
-            entries = rows[o] * columns[i]
-            found.append(f"{int(here.sum())} of {entries} entries of output {positions[o]} by {names[i]}")
-    return f"{'; '.join(found)} (a kink, a jump, or too noisy there)"
+def _within_tolerance(found: Finding) -> Finding:
+    """A warning for what is off by less than the tolerance."""
+    message = found.message.replace(" is wrong at ", " is slightly off at ")
+    return replace(found, code="GV110", severity=Severity.WARNING, message=message, hint=WITHIN_TOLERANCE)

@@ -11,13 +11,10 @@ from torch.autograd.gradcheck import gradcheck as torch_gradcheck
 from torch.autograd.gradcheck import gradgradcheck as torch_gradgradcheck
 
 from gradverify.api.call import Original, OwnGraph, as_tuple, is_differentiable, original_of
-from gradverify.api.messages import first_order_findings, second_order_findings
-from gradverify.model import Finding, Settings
 from gradverify.verifier import guard
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import differentiate, differentiate_with_graph, with_zeros
 from gradverify.verifier.numerics.problem import CallProblem, Layout, Tensors, VjpProblem
-from gradverify.verifier.numerics.verdict import Judged
 
 # torch's own checks are bound on import: where ours are put in their place, as for a whole suite, a question
 # that is handed on to torch must not come back.
@@ -58,10 +55,6 @@ class FirstOrder:
         """Nothing is called yet."""
         self.function, self.inputs, self.options = function, inputs, options
 
-    @property
-    def _settings(self) -> Settings:
-        return Settings(rtol=self.options.rtol, atol=self.options.atol)
-
     def call(self) -> Original:
         """The first call of `function` on `inputs`. Raises whatever that raises."""
         return original_of(self.inputs, as_tuple(self.function(*self.inputs)))
@@ -91,10 +84,6 @@ class FirstOrder:
     def problem_of(self, original: Original, states: guard.RandomStates) -> CallProblem | VjpProblem:
         """The function as a pure problem, once it is known what it returns."""
         return _problem(self.function, original.inputs, original.returned, states)
-
-    def findings_of(self, problem: CallProblem | VjpProblem, judged: Judged) -> tuple[Finding, ...]:
-        """What to say about a judged problem that is wrong."""
-        return first_order_findings(self.function, self._settings, problem, judged)
 
     def ask_torch(self, fast: bool) -> bool:  # noqa: FBT001 - torch's own word for it
         """The same question to torch's own implementation, in its fast mode or not."""
@@ -150,10 +139,6 @@ class SecondOrder(FirstOrder):
         """The gradients as a map of inputs and grad_outputs."""
         first = _problem(self.function, self._given, self._returned, states)
         return VjpProblem(first, tuple(u.detach() for u in self._grad_outputs))
-
-    def findings_of(self, problem: CallProblem | VjpProblem, judged: Judged) -> tuple[Finding, ...]:
-        """What to say about a judged problem that is wrong."""
-        return second_order_findings(self.function, self._settings, problem, judged)
 
     def ask_torch(self, fast: bool) -> bool:  # noqa: FBT001
         """The same question to torch's own implementation, in its fast mode or not."""

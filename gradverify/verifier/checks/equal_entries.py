@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gradverify.model import Finding, indexed
 from gradverify.verifier.checks.float32_inside import single_precision_outputs
+from gradverify.verifier.checks.neighbours import is_proved
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import apart, output_name
 from gradverify.verifier.guard import Raised
@@ -30,7 +31,6 @@ from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.native_rounding import as_real
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Block
-from gradverify.verifier.numerics.proof import certify
 from gradverify.verifier.numerics.sampling import typical_values
 from gradverify.verifier.numerics.tolerance import EPSILON, Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
@@ -95,9 +95,9 @@ def between_inputs(sample: Sample) -> Together | None:
     return _together(sample, equal) if equal else None
 
 
-def adds_up(moved: Together, rtol: float) -> bool:
+def adds_up(moved: Together) -> bool:
     """Whether a proof closes along what moves as one."""
-    return certify(moved.sample.problem, rtol=rtol, key=moved.of.key) is not None
+    return is_proved(moved.sample.problem, moved.of.key)
 
 
 def wrong_sum(moved: Together, rtol: float, confirmed: Confirmed) -> Finding | None:

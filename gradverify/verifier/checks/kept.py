@@ -24,9 +24,8 @@ from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.jacobian import KnownColumns
-from gradverify.verifier.numerics.large import LARGEST_JACOBIAN, judge_any_size
+from gradverify.verifier.numerics.large import LARGEST_JACOBIAN, Certificate, judge_any_size
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
-from gradverify.verifier.numerics.proof import Certificate
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 

@@ -116,7 +116,7 @@ def _wrong_sum_natively(sample: Sample) -> Finding | None:
         return None
     moved = between_inputs(replace(sample, problem=lent, arguments=lent.arguments))
     rtol = half_the_digits(sample.problem)
-    return None if moved is None or adds_up(moved, rtol) else wrong_sum(moved, rtol, _confirmed)
+    return None if moved is None or adds_up(moved) else wrong_sum(moved, rtol, _confirmed)
 
 
 def _lost_natively(sample: Sample) -> list[Finding]:

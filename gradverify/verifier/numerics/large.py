@@ -8,7 +8,7 @@ confirmed directly.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,7 +24,6 @@ from gradverify.verifier.numerics.jacobian import (
 )
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Layout, Problem, VjpProblem
-from gradverify.verifier.numerics.proof import Certificate
 from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, centre_of, judge, judge_claim
@@ -46,6 +45,14 @@ COLUMNS_BESIDE = 6
 
 TRANSPOSED = 1e-11
 """Relative deviation at which A v, taken from the double backward, is not the transpose of backward."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Backward is the derivative at this point, as far as one random direction tells."""
+
+    visible: float | None
+    """The relative error of a typical entry that shows; None where all derivatives are zero."""
 
 
 def judge_any_size(

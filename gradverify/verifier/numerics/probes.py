@@ -9,7 +9,6 @@ Lines through a point of forward, and its derivative along them by finite differ
 
     stencil          derivative along T                              truncation for a step h
     two values        2 J T = F₁ - F₋₁                               h² / 6
-    four values      12 J T = 8 (F₁ - F₋₁) - (F₂ - F₋₂)              h⁴ / 30
     four, far apart 120 J T = 64 (F₁ - F₋₁) - (F₄ - F₋₄)             h⁴ · 2/15
     outer values      8 J T = F₄ - F₋₄                               where rounding is too much for two
 
@@ -181,29 +180,25 @@ class Cotangent(NamedTuple):
         return [own if number == self.only else None for number in range(len(outputs.blocks))]
 
 
-def cotangents_of(
-    outputs: Layout, magnitudes: tuple[float, ...], unit: float, keys: tuple[int, ...] = (0,)
-) -> Sequence[Cotangent]:
+def cotangents_of(outputs: Layout, magnitudes: tuple[float, ...], unit: float) -> Sequence[Cotangent]:
     """Cotangents whose weighed rows are of such magnitudes where J v is of ordinary size.
 
     They will be divided by differences, which are `unit` times J v. One for all outputs at each magnitude;
-    of several outputs, one for all, and one for each alone. `keys` choose the random numbers.
+    of several outputs, one for all, and one for each alone.
     """
     lengths, sizes = tuple(outputs.lengths), tuple([m * unit for m in magnitudes])
-    return (_kept_cotangents if outputs.size <= KEPT else _cotangents)(lengths, sizes, keys)
+    return (_kept_cotangents if outputs.size <= KEPT else _cotangents)(lengths, sizes)
 
 
-def _cotangents(
-    lengths: tuple[int, ...], sizes: tuple[float, ...], keys: tuple[int, ...]
-) -> Sequence[Cotangent]:
+def _cotangents(lengths: tuple[int, ...], sizes: tuple[float, ...]) -> Sequence[Cotangent]:
     count = sum(lengths)
     if len(lengths) == 1:
-        return [_cotangent(key, slice(0, count), size, None) for key, size in zip(keys, sizes, strict=False)]
+        return [_cotangent(0, slice(0, count), size, None) for size in sizes]
     stops = list(accumulate(lengths))
     rows = [slice(stop - length, stop) for stop, length in zip(stops, lengths, strict=True)]
     numbered = [k for k, length in enumerate(lengths) if length]
-    each = [_cotangent(keys[0] + 7 * n, rows[k], sizes[-1], k) for n, k in enumerate(numbered, 1)]
-    return [_cotangent(keys[0], slice(0, count), sizes[0], None), *each]
+    each = [_cotangent(7 * n, rows[k], sizes[-1], k) for n, k in enumerate(numbered, 1)]
+    return [_cotangent(0, slice(0, count), sizes[0], None), *each]
 
 
 _kept_cotangents = lru_cache(maxsize=256)(_cotangents)
@@ -229,10 +224,6 @@ DAMPING = 1024.0
 NOISY = 2.0**-7
 """Nor to less than this share of |f_i|: so the rounding of f, a few times 2^-52 |f_i|, over the step stays
 below the residual that is allowed at each step."""
-
-SMOOTH = 3e-6
-"""Where the second-order and the fourth-order difference agree to this share, the latter is off by about its
-square, a tenth of what the first attempt allows: what does not close then is no matter of the step."""
 
 TINIEST = torch.finfo(torch.float64).tiny
 
@@ -275,18 +266,8 @@ class Stencil(NamedTuple):
 
 
 TWO_VALUES = Stencil(1, 0, 0)
-FOUR_VALUES = Stencil(8, -1, 2)
 FOUR_APART = Stencil(64, -1, 4)
 OUTER_VALUES = Stencil(0, 1, 4)
-
-
-class Tangent(NamedTuple):
-    """How far each entry moves."""
-
-    key: int = 0
-    """Chooses the random numbers."""
-    binary: bool = True
-    """All are short binary numbers, so that polynomials stay exact: for who asks for more than tolerances."""
 
 
 class Line(NamedTuple):
@@ -341,16 +322,14 @@ class Line(NamedTuple):
         return atol * size / math.sqrt(steps.numel()) / self.length
 
 
-def line_of(primals: Sequence[Tensor], inputs: Layout, length: float, tangent: Tangent) -> Line:
+def line_of(primals: Sequence[Tensor], inputs: Layout, length: float) -> Line:
     """Steps that are exact: T = fl(x + h v) - x."""
     here: list[Tensor] = []
     steps: list[Tensor | None] = []
     for primal, block in zip(primals, inputs.blocks, strict=True):
         x = primal if block.is_plain else vector_of(primal, block)
-        size = sizes_of(x, WIDE if tangent.binary else LESS_WIDE)
-        if tangent.binary:
-            size.log2_().floor_().exp2_()
-        size.mul_(short_values(x.shape, block.start + tangent.key * STRIDE))
+        size = sizes_of(x, LESS_WIDE)
+        size.mul_(short_values(x.shape, block.start))
         here.append(x)
         steps.append(torch.add(x, size, alpha=length, out=size).sub_(x))
     return Line(inputs, here, steps, length)
@@ -384,13 +363,6 @@ class Differences:
         if outer is None:
             return near
         return torch.add(near * stencil.near, outer, alpha=stencil.outer)
-
-    def is_smooth(self, weighed: Weighed, factor: float) -> bool:
-        """Whether no other step would give another derivative than a stencil of this factor."""
-        near = self.at(1)
-        return near is not None and bool(
-            ((weighed.change - near * (factor / 2)).abs() <= SMOOTH * weighed.size).all()
-        )
 
 
 class Weighed(NamedTuple):
@@ -429,9 +401,7 @@ class Weighed(NamedTuple):
         return not unseen.count_nonzero().item()
 
 
-def weigh(
-    outputs: Layout, change: Tensor, value: Tensor, unit: float, damping: float = DAMPING
-) -> Weighed | None:
+def weigh(outputs: Layout, change: Tensor, value: Tensor, unit: float) -> Weighed | None:
     """By what each row of a change counts beside the size of f; None where a row is not finite.
 
     `value` is f at one of the points, M entries. `unit` is what makes a derivative along v a change.
@@ -440,21 +410,21 @@ def weigh(
     total = magnitude.sum().item()
     if not math.isfinite(total):
         return None
-    negligible = _negligible(outputs, magnitude, total, damping)
+    negligible = _negligible(outputs, magnitude, total)
     value = value.abs()
     largest = NOISY * unit * value.max().item()
     size = magnitude.add_(value, alpha=NOISY * unit).add_(negligible + TINIEST)
     return Weighed(change, size, negligible, total == 0, largest, unit)
 
 
-def _negligible(outputs: Layout, size: Tensor, total: float, damping: float) -> Tensor | float:
+def _negligible(outputs: Layout, size: Tensor, total: float) -> Tensor | float:
     """For each row a share of the mean of its output's rows; of all rows where its output does not move."""
     mean = total / size.numel()
     if len(outputs.blocks) == 1:
-        return mean / damping
+        return mean / DAMPING
     parts = [part for part in outputs.cut(size) if part.numel()]
     means = torch.cat([part.new_tensor(part.mean().item() or mean).expand(part.numel()) for part in parts])
-    return means / damping
+    return means / DAMPING
 
 
 def difference(

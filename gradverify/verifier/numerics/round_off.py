@@ -464,17 +464,6 @@ def _roughness(problem: Problem, rows: Sequence[int], like: Tensor) -> Tensor:
     return rough
 
 
-def gradient_round_off(problem: Problem, cotangents: Sequence[Tensor | None]) -> Tensor | float:
-    """Differences that own rounding explains in the gradient for some grad_outputs (flat, N entries)."""
-    inputs = Layout.of(problem.primals)
-
-    def gradient() -> Returned[Tensor] | Raised:
-        result = problem.pull_back(problem.primals, cotangents)
-        return result if isinstance(result, Raised) else Returned(inputs.flatten(result.value))
-
-    return _explained_by(gradient)
-
-
 def _value(problem: Problem) -> Returned[Tensor] | Raised:
     result = problem.evaluate(problem.primals)
     return result if isinstance(result, Raised) else Returned(problem.outputs.flatten(result.value))

@@ -93,9 +93,9 @@ def ask_first(
     every = (_finding(sample, pair, a, witnesses, declared=declared) for pair, a in found.answers.items())
     findings = [one for one in every if one is not None]
     measured = any(isinstance(a, Wrong) and not a.again for a in found.answers.values())
-    bends = _how_it_bends(asked) if measured and any(f.code == "GV101" for f in findings) else ""
+    bends = how_it_bends(asked) if measured and any(f.code == "GV101" for f in findings) else ""
     if bends:
-        findings = [_nonlinear(f, bends) if f.code == "GV101" else f for f in findings]
+        findings = [nonlinear(f, bends) if f.code == "GV101" else f for f in findings]
     if declared and any(f.code in OF_NUMBERS and not f.cause for f in findings) and _draws(asked):
         findings = [
             replace(f, cause="random-numbers", hint=DRAW_IN_FORWARD) if f.code in OF_NUMBERS else f
@@ -151,7 +151,7 @@ def _again(sample: Sample, position: int, name: str, code: str) -> Finding:
     return sample.finding(code, said, output=position, input=name, badness=0.0, severity=Severity.ERROR)
 
 
-def _how_it_bends(asked: Asked) -> str:
+def how_it_bends(asked: Asked) -> str:
     """How backward is not linear in grad_output, as a cause; empty where it is linear."""
     u, w = (probe(asked.problem.outputs.size, k) for k in (211, 223))
     found = asked.claim.afresh().rows(torch.stack([u, w, 2 * u, u + w]))
@@ -190,7 +190,8 @@ LINEAR = {
 """What is said of each cause, and its hint."""
 
 
-def _nonlinear(finding: Finding, cause: str) -> Finding:
+def nonlinear(finding: Finding, cause: str) -> Finding:
+    """The same with what is said of a backward that is not linear in grad_output."""
     said, hint = LINEAR[cause]
     return replace(finding, code="GV106", message=f"{finding.message}; and {said}", hint=hint, cause=cause)
 
@@ -244,7 +245,7 @@ def ask_second(sample: Sample, graph: Graph, first: First, witnesses: Witnesses,
         return Second(
             findings, Outcome.INCONCLUSIVE if findings else Outcome.PASSED, "" if unknown else "yes"
         )
-    cut = _is_cut(asked)
+    cut = is_cut(asked)
     cuts = graph_cuts(sample, second)
     shown = sorted(wrong.items(), key=lambda item: -item[1].largest)
     made_of = [
@@ -256,7 +257,7 @@ def ask_second(sample: Sample, graph: Graph, first: First, witnesses: Witnesses,
     return Second(findings, Outcome.FAILED if failed else Outcome.PASSED, "wrong")
 
 
-def _is_cut(asked: Asked) -> bool:
+def is_cut(asked: Asked) -> bool:
     """Whether autograd has the gradient depend on nothing at all."""
     claim: Claim = asked.claim
     return bool(claim.missing) and all(claim.missing.values())

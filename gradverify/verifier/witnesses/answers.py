@@ -16,6 +16,9 @@ from gradverify.verifier.witnesses.values import Values
 ROUNDINGS_OF_SHORT = 64
 """What a gradient with few digits is held to, in its roundings: what a few dozen operations make."""
 
+CALLS_OF_A_SAMPLE = 150
+"""Calls that a conflict may cost at one sample."""
+
 CALLS_OF_A_TARGET = 400
 """Calls that all conflicts of one target may cost."""
 
@@ -136,6 +139,7 @@ class Budget:
     """Calls that conflicts may still cost a target."""
 
     left: int = CALLS_OF_A_TARGET
+    of_a_sample: int = CALLS_OF_A_SAMPLE
 
 
 @dataclass
@@ -191,3 +195,5 @@ class Judgement:
     witnesses: frozenset[str]
     closed: bool = False
     """By proof or agreement: nothing had to be measured, as at a kink or where digits are lost."""
+    kink: bool = False
+    """Forward has one where it was measured."""

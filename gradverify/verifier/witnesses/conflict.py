@@ -62,7 +62,7 @@ def decided(asked: Asked, proof: Proof) -> Judgement | Raised:
         _doubt_the_end_of_loops(c)
     look_for_lost_digits(c)
     c.asked.budget.left -= calls(c.asked) - c.before
-    return Judgement(answers(c), frozenset(c.spoke))
+    return Judgement(answers(c), frozenset(c.spoke), kink=bool(c.kinks.any()))
 
 
 def _measure(c: Open) -> None:

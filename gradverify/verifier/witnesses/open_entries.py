@@ -20,9 +20,6 @@ MOST_ROWS = 32
 MOST_ENTRIES = 2**22
 """Entries of such a Jacobian."""
 
-CALLS_OF_A_SAMPLE = 150
-"""Calls that a conflict may cost at one sample."""
-
 RIGHT, WRONG, BOTH, OPEN, UNSEEN, TORN, UNTRIED = range(7)
 """What is known of an entry: right; wrong by one witness or by both; a mismatch that nothing decides; not
 measurable; at a kink; not looked at."""
@@ -58,7 +55,7 @@ class Open:
     def left(self) -> int:
         """Calls that may still be made here."""
         spent = calls(self.asked) - self.before
-        return min(CALLS_OF_A_SAMPLE, self.asked.budget.left) - spent
+        return min(self.asked.budget.of_a_sample, self.asked.budget.left) - spent
 
     def rows(self) -> Raised | None:
         """Both gradients for unit rows, as far as these are few, and for a dense grad_output of each output.

@@ -9,7 +9,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from gradverify.verifier.numerics import large
-from gradverify.verifier.numerics.proof import Certificate
+from gradverify.verifier.numerics.large import Certificate
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 

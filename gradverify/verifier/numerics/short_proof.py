@@ -1,45 +1,35 @@
-"""The dot-product test: a backward verified by a few random probes, whatever the size of its Jacobian.
+"""The dot-product test on the graph of one call, for who asks for no more than tolerances.
 
-For a tangent v and a cotangent u, uᵀ(J v) from forward alone must equal (Aᵀu)·v from backward. J v is a
-finite difference along one line (`lines.py`) along which every input entry moves by its own size, and u
-weighs each row by the inverse of |J v|_i, so that every row counts by its *relative* error. No error estimate
-is needed: a residual below the threshold is itself the proof, because a wrong gradient and an error of the
-difference cancel with a probability of nothing. What does not close is tried with other steps and stencils,
-and with each input moving alone: one that makes forward jump says nothing of the others. Where nothing
-closes, nothing is said, and the Jacobian is measured instead.
+uᵀ(J v) from forward against (Aᵀu)·v from backward, as in `witnesses/proof.py`, by two values of forward and
+two backwards where these do: a drop-in asks this of thousands of small problems, where our own work would
+cost as much as the function. J v is a difference along one line along which every input entry moves by its
+own size, and u weighs each row by the inverse of |J v|_i. What does not close is tried with other stencils,
+then with each input moving alone: one that makes forward jump says nothing of the others. Where nothing
+closes, nothing is said.
 
 (Claerbout, *Earth Soundings Analysis*, 1992, ch. 5, for the dot-product test of adjoint codes.)
-
-The dot-product test along one line: uᵀ(J v) from forward against (Aᵀu)·v from backward.
-
-By a ladder of attempts in order of cost: steps, stencils and what they allow.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import NamedTuple
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.probes import (
-    DAMPING,
     FOUR_APART,
-    FOUR_VALUES,
     OUTER_VALUES,
     TWO_VALUES,
     Asked,
-    BackEach,
     Cotangent,
     Differences,
     Line,
     Stencil,
-    Tangent,
     Weighed,
     cotangents_of,
     difference,
@@ -47,7 +37,7 @@ from gradverify.verifier.numerics.probes import (
     value_at,
     weigh,
 )
-from gradverify.verifier.numerics.problem import Gradients, Layout, Problem, vector_of
+from gradverify.verifier.numerics.problem import Gradients, Layout, vector_of
 from gradverify.verifier.numerics.round_off import OF_ONE
 
 SHORT_STEPS = ((2.0**-32, 2.0**-17), (2.0**-36, 2.0**-15), (2.0**-39, 2.0**-14), (0.0, 2.0**-13))
@@ -61,15 +51,14 @@ FINE = 2.0**-33
 """The residual that is allowed for one row of weight one."""
 
 COARSE = 2.0**-28
-"""The same at a short step, where forward bends."""
-
-FAR = 2.0**-3
-"""How far a row that does not move is followed, in units of each entry's size, and has to stay on one side:
-one that rounds to 8 bits inside moves by then."""
+"""The most that is allowed, where tolerances need no less."""
 
 NEAR = 2.0**-5
-"""The same for who asks for tolerances: one that rounds to bfloat16 inside makes two steps or more there, and
-`round` half a step at most for values up to 10."""
+"""How far a row that does not move is followed, in units of each entry's size, and has to stay on one side.
+What rounds to bfloat16 inside makes two steps or more there, and `round` half a step for values up to 10."""
+
+JUMPS = 1
+"""How often a row may jump on the way there: fewer times than one that rounds inside to bfloat16."""
 
 LESS = 0.5
 """Share of the first residual that may be left by other values at the same step: a gradient that is off
@@ -92,55 +81,17 @@ class Attempt:
     stencil: Stencil
     allowed: float
     """The residual allowed for one row of weight one."""
-    smooth: bool | None = None
-    """Only where forward is smooth at the first attempt, or only where it is not; None for both."""
     less: float = math.inf
     """Share of the residual of the first attempt that may be left."""
 
 
-@dataclass(frozen=True)
-class Ladder:
-    """Attempts in order of cost, and what belongs to a proof by them."""
-
-    attempts: tuple[Attempt, ...]
-    far: float
-    """How far a row that does not move is followed."""
-    jumps: int = 0
-    """How often a row may jump on the way there: fewer times than one that rounds inside to the format that
-    `far` was chosen for."""
-    repeats: bool = False
-    """Backward has to give the same each time."""
-    each: bool = False
-    """Where the inputs do not close together, each is moved alone."""
-
-
 @lru_cache(maxsize=64)
-def long_ladder(visible: float = 0.0) -> Ladder:
-    """For who asks for more than tolerances. Measured on PyTorch's operator database.
-
-    `visible` is the residual that has to be seen, where tolerances are all that is asked.
-    """
-    allowed = max(FINE, min(COARSE, visible))
-    attempts = (
-        Attempt(2.0**-12, FOUR_VALUES, allowed),
-        Attempt(2.0**-8, FOUR_VALUES, allowed, smooth=True),  # 16 times less rounding
-        Attempt(2.0**-19, FOUR_VALUES, COARSE, smooth=False),  # straddles fewer kinks
-    )
-    return Ladder(attempts, far=FAR, each=True)
-
-
-@lru_cache(maxsize=64)
-def short_ladder(visible: float) -> Ladder:
-    """Mostly two evaluations and two backwards, for who asks for no more than tolerances.
-
-    `visible` is the residual that has to be seen. A drop-in asks this of thousands of small problems, where
-    our own work would cost as much as the function.
-    """
+def attempts_for(visible: float) -> tuple[Attempt, ...]:
+    """In order of cost, all at one step; `visible` is the residual that has to be seen."""
     allowed = max(FINE, min(COARSE, visible))
     step = next(step for least, step in SHORT_STEPS if visible >= least)
     stencils = (TWO_VALUES, FOUR_APART, OUTER_VALUES)
-    attempts = tuple(Attempt(step, s, allowed, less=LESS if s.outer else math.inf) for s in stencils)
-    return Ladder(attempts, far=NEAR, jumps=1, repeats=True)
+    return tuple(Attempt(step, s, allowed, LESS if s.outer else math.inf) for s in stencils)
 
 
 @dataclass(frozen=True)
@@ -163,12 +114,9 @@ class DotProductTest:
     """A map and its backward, and how they are asked."""
 
     asked: Asked
-    ladder: Ladder
+    attempts: tuple[Attempt, ...]
     rtol: float
     atol: float
-    keys: tuple[int, ...] = (0, 0)
-    """They choose the cotangents of each magnitude: the same ones show whether backward repeats itself."""
-    damping: float = DAMPING
 
     def along(
         self, line: Line, magnitudes: tuple[float, ...], known: Gradients | None = None
@@ -177,26 +125,26 @@ class DotProductTest:
 
         `known` are the gradients for every grad_output, where that is known.
         """
-        first, taken = self.ladder.attempts[0], Differences(self.asked, line)
+        first, taken = self.attempts[0], Differences(self.asked, line)
         change, beside = taken.by(first.stencil), taken.beside
         if change is None or beside is None:
             return None
         unit = first.stencil.factor * line.length
-        weighed = weigh(self.asked.outputs, change, beside, unit, self.damping)
+        weighed = weigh(self.asked.outputs, change, beside, unit)
         if weighed is None:
             return None
         found = Along(line, weighed, beside)
         if weighed.flat or not self._sees(found, first.allowed):
             return found
-        probes = cotangents_of(self.asked.outputs, magnitudes, unit, self.keys)
+        probes = cotangents_of(self.asked.outputs, magnitudes, unit)
         lines = [probe.weighed(weighed.size) for probe in probes]
         gradients = self.pull_back(probes, lines) if known is None else [known] * len(probes)
         if gradients is None:
             return found
-        same = self.ladder.repeats and _same_again(probes, gradients)
+        same = _same_again(probes, gradients)
         reported = slice(0, 1) if same else slice(None)
         closed = self._closed(found, taken, probes[reported], lines[reported], gradients[reported])
-        if closed is None or not self.ladder.repeats or same or magnitudes is ALONE:
+        if closed is None or same or magnitudes is ALONE:
             return closed or found
         again = self.pull_back(probes[:1], lines[:1])
         return closed if again is not None and identical(gradients[0], again[0], 1.0) else found
@@ -210,15 +158,8 @@ class DotProductTest:
         gradients: Sequence[Gradients],
     ) -> Along | None:
         """By which attempt forward along the line, weighed by the probes, is what backward gave for them."""
-        first, weighed = self.ladder.attempts[0], found.weighed
-        left, smooth = math.inf, None
-        for attempt in self.ladder.attempts:
-            if attempt.smooth is not None:
-                smooth = taken.is_smooth(weighed, first.stencil.factor) if smooth is None else smooth
-                if attempt.smooth != smooth:
-                    continue
-            if attempt.step != first.step:
-                taken = Differences(self.asked, found.line.stretched(attempt.step))
+        first, weighed, left = self.attempts[0], found.weighed, math.inf
+        for attempt in self.attempts:
             change = taken.by(attempt.stencil)
             if change is None or (attempt is not first and not change.any()):
                 continue
@@ -231,9 +172,7 @@ class DotProductTest:
                 off = abs(wanted / attempt.stencil.factor - sum(own)) * unit / probe.scale
                 residual = max(residual, off) if math.isfinite(off) else math.inf
                 shares = shares or [share * unit / probe.scale for share in own]
-            if residual <= min(attempt.allowed, attempt.less * left) and (
-                attempt.allowed == first.allowed or self._sees(found, attempt.allowed)
-            ):
+            if residual <= min(attempt.allowed, attempt.less * left):
                 return Along(found.line, weighed, found.beside, attempt, shares, gradients)
             left = min(left, residual) if attempt is first else left
         return None
@@ -269,15 +208,15 @@ class DotProductTest:
             stays = here is not None and self._is_flat(found, here.clone())
             stays = stays or (len(moving) == 1 and self._is_even(found))
             if stays and self._gives_zeros():
-                return self.ladder.attempts[0]
-        if len(moving) == 1 or not (self.ladder.each or found.weighed.flat):
+                return self.attempts[0]
+        if len(moving) == 1 or not found.weighed.flat:
             return None
         each = all(self._closes_alone(line, k, MAGNITUDES) for k in moving)
-        return self.ladder.attempts[-1] if each else None
+        return self.attempts[-1] if each else None
 
     def holds(self, line: Line) -> bool:
         """Whether backward gives exact zeros to entries that are not finite, which no step moves."""
-        probe = cotangents_of(self.asked.outputs, ALONE, 1.0, self.keys)[0]
+        probe = cotangents_of(self.asked.outputs, ALONE, 1.0)[0]
         found = self.pull_back([probe], [probe.values])
         return found is not None and all(
             g is None or not vector_of(g, block)[~x.reshape(-1).isfinite()].any()
@@ -313,9 +252,9 @@ class DotProductTest:
     def _is_flat(self, found: Along, here: Tensor) -> bool:
         """Whether each row stays what it is `here` far along the line, on one side at least.
 
-        Or jumps there, so rarely that it rounds no number that moves: see `Ladder.jumps`.
+        Or jumps there, so rarely that it rounds no number that moves: see `JUMPS`.
         """
-        far = found.line.stretched(self.ladder.far)
+        far = found.line.stretched(NEAR)
         left = torch.ones_like(here, dtype=torch.bool)
         for side in (1, -1):
             moved = self._moved(far, side, here)
@@ -324,7 +263,7 @@ class DotProductTest:
             left &= moved
             if not left.any():
                 return True
-        for side in (1, -1) if self.ladder.jumps else ():
+        for side in (1, -1):
             left &= self._jumps_often(far, side, here, left)
             if not left.any():
                 return True
@@ -336,7 +275,7 @@ class DotProductTest:
         return None if value is None else value != here
 
     def _jumps_often(self, line: Line, side: int, here: Tensor, asked: Tensor) -> Tensor:
-        """Rows (bool, M), of those asked, that jump more often along the line than the ladder lets them.
+        """Rows (bool, M), of those asked, that jump more often along the line than `JUMPS`.
 
         Those that count are none of them: they take whole numbers alone, where bfloat16 has fractions. All
         are where forward raises. It ends as soon as nothing more can be learned.
@@ -350,7 +289,7 @@ class DotProductTest:
             jumps += value != before
             counts &= (value == value.round()) & (value.abs() < LARGEST_COUNT)
             before = value.clone()
-            often = asked & (jumps > self.ladder.jumps) & ~counts
+            often = asked & (jumps > JUMPS) & ~counts
             if torch.equal(often, asked):
                 break
         return often
@@ -373,7 +312,7 @@ class DotProductTest:
         To the last bit, or what rounding leaves where numbers like one cancel, if that is below `atol`; and
         the same each time.
         """
-        probes = cotangents_of(self.asked.outputs, MAGNITUDES, 1.0, self.keys)
+        probes = cotangents_of(self.asked.outputs, MAGNITUDES, 1.0)
         gradients = self.pull_back(probes, [probe.values for probe in probes])
         if gradients is None:
             return False
@@ -432,53 +371,6 @@ LARGEST_COUNT = 2.0**7
 upper half)."""
 
 
-class _OfProblem(NamedTuple):
-    """A problem, and how backward is asked."""
-
-    primals: Sequence[Tensor]
-    outputs: Layout
-    evaluate_fresh: Callable[[Sequence[Tensor]], Returned[tuple[Tensor, ...]] | Raised]
-    back_each: BackEach
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Backward is the derivative at this point, by a proof that closed."""
-
-    visible: float | None
-    """The relative error of a typical entry that would have kept the proof from closing; None where all
-    derivatives are zero."""
-
-
-def certify(
-    problem: Problem,
-    *,
-    rtol: float,
-    atol: float = 0.0,
-    key: int = 0,
-    back_each: BackEach | None = None,
-    damping: float = DAMPING,
-) -> Certificate | None:
-    """Try to prove a problem's backward with probes; None where the proof does not close.
-
-    `rtol` is the relative error in the gradient of any one input that must be visible, but where it is below
-    `atol`. `key` chooses the probes. `back_each` goes back through a graph that is there already. A row
-    counts by no less than the mean of its output's over `damping`. At most 8 forwards and one graph with a
-    backward for each grad_output; inputs whose share of the derivative is too small to be seen among the
-    others are probed once more, alone. Where that does not close, as many for each input.
-    """
-    inputs = Layout.of(problem.primals)
-    if not inputs.size or not problem.outputs.size:
-        return None
-    typical = math.sqrt(problem.outputs.size * inputs.size)
-    ladder = long_ladder(rtol / typical if atol else 0.0)
-    line = line_of(problem.primals, inputs, ladder.attempts[0].step, Tangent(key))
-    back_each = back_each or partial(problem.pull_back_each, problem.primals)
-    asked = _OfProblem(problem.primals, problem.outputs, problem.evaluate_fresh, back_each)
-    closed = DotProductTest(asked, ladder, rtol, atol, (key, key + 7), damping).closes_in_finite_part(line)
-    return None if closed is None else Certificate(closed.allowed * typical)
-
-
 def proves(asked: Asked, rtol: float, atol: float) -> bool:
     """Whether backward is the derivative of forward, to within the tolerances, and gives it each time.
 
@@ -491,9 +383,9 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
     """
     primals = asked.primals
     inputs = Layout.of(primals)
-    ladder = short_ladder(rtol / math.sqrt(asked.outputs.size * inputs.size))
-    line = line_of(primals, inputs, ladder.attempts[0].step, Tangent(binary=False))
-    return DotProductTest(asked, ladder, rtol, atol).closes_in_finite_part(line) is not None
+    attempts = attempts_for(rtol / math.sqrt(asked.outputs.size * inputs.size))
+    line = line_of(primals, inputs, attempts[0].step)
+    return DotProductTest(asked, attempts, rtol, atol).closes_in_finite_part(line) is not None
 
 
 def _is_zero(gradient: Tensor | None) -> bool:
