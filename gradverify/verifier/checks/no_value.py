@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gradverify.model import Finding, Point
 from gradverify.model.case import points_of
-from gradverify.verifier.checks.precision.value_ranges import Declared, declared_values
+from gradverify.verifier.checks.dtypes.places import Declared, declared_values
 from gradverify.verifier.checks.samples import exact_arguments_at
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised

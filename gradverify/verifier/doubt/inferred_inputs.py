@@ -37,7 +37,6 @@ from gradverify.model import (
 from gradverify.rules import Family
 from gradverify.source import iterates
 from gradverify.verifier.checks.deliberate import signs_of
-from gradverify.verifier.checks.equal_entries import BETWEEN_INPUTS
 from gradverify.verifier.checks.neighbours import (
     OF_A_SLOPE,
     Excuses,
@@ -419,12 +418,6 @@ def _such_values(near: Neighbours, finding: Finding) -> Finding | None:
     )
 
 
-def _equal_inputs(_: Neighbours, finding: Finding) -> Finding | None:
-    """No other values show what is wrong there."""
-    between = finding.part == BETWEEN_INPUTS
-    return if_guessed(finding, ["that entries of several inputs may be equal"] if between else ())
-
-
 AT_DECLARED: tuple[Reason, ...] = (
     linear_elsewhere,
     _backward_iterates,
@@ -451,7 +444,6 @@ AT_DECLARED: tuple[Reason, ...] = (
 
 
 AT_UNDECLARED: tuple[Reason, ...] = (
-    _equal_inputs,
     _no_derivative_meant,
     anything_invented,
     shape_in_doubt,
