@@ -22,7 +22,7 @@ from gradverify.model import Closeness, Engine, Finding, Outcome, Point, RaisedE
 from gradverify.rules import CHECK_FAMILIES, Family, matching
 from gradverify.verifier import guard
 from gradverify.verifier.checks.contract import contract, stops_judgement
-from gradverify.verifier.checks.dtypes.asked import OWN, beside_float64, not_judged
+from gradverify.verifier.checks.dtypes.asked import OWN, beside_float64, in_float64_of, not_judged
 from gradverify.verifier.checks.dtypes.autocast import autocast, autocast_not_judged
 from gradverify.verifier.checks.dtypes.deciding import FLOAT32_INSIDE, native_dtype
 from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, backward_raised
@@ -45,10 +45,9 @@ from gradverify.verifier.variations.sweep import (
 )
 from gradverify.verifier.variations.transforms import TRANSFORM_CODES, transforms
 from gradverify.verifier.verify.natively import (
-    in_float64_of,
-    is_twice_natively,
     judged_alone,
     no_float64_path,
+    second_order_natively,
 )
 from gradverify.verifier.verify.results import (
     first_order,
@@ -152,8 +151,9 @@ def run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, Chec
         found[Family.CONTRACT] = contract(sample, first)
         if is_swept(sample) and has_gradient and not stops_judgement(found[Family.CONTRACT]):
             found[Family.CONTRACT] = found[Family.CONTRACT].beside(sweep(sample, early))
-    if Family.GRADGRADCHECK in wanted and is_swept(sample) and has_gradient and is_twice_natively(sample):
-        found[Family.GRADGRADCHECK] = second_order(sample)
+    is_derivative = sample.subject.surrogate is None
+    if Family.GRADGRADCHECK in wanted and is_swept(sample) and has_gradient and is_derivative:
+        found[Family.GRADGRADCHECK] = second_order_natively(sample)
     if judged.swept.native and is_swept(sample):
         judged = judged.beside(autocast(sample, in_float64_of(sample.subject)))
     return found | {Family.PRECISION: judged}

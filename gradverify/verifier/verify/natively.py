@@ -1,42 +1,31 @@
 """A target without a float64 path, in its native dtypes alone (GV101, GV302, GV601, GV602).
 
-The gradient is judged by the witnesses as in float64: derived is what forward's operations give in float64 at
-the rounded inputs, or the reference. What rounding loses is judged beside the same truth. With neither, slopes
-in float32 may fail it at declared typical values, and pass nothing (`precision.md` §6).
+The gradient is judged by the witnesses as in float64: derived is what forward's operations give in float64
+at the rounded inputs, or the reference. What rounding loses is judged beside the same truth. With neither,
+slopes in float32 may fail it at declared typical values, and pass nothing (`precision.md` §6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-import torch
-from torch import Tensor
 
 from gradverify.model import Closeness, Finding, Outcome, Point, Precision, Severity, Swept
-from gradverify.verifier.checks.dtypes.asked import Found, in_dtype, is_wrong, together
-from gradverify.verifier.checks.dtypes.calls import NativeCall, Truth, exact_arguments, in_float64
-from gradverify.verifier.checks.dtypes.places import Against
-from gradverify.verifier.checks.dtypes.words import OF_A_GRADIENT, OWN_FLOAT32
+from gradverify.verifier.checks.dtypes.asked import NO_TRUTH, Found, in_dtype, in_float64_of, together
+from gradverify.verifier.checks.dtypes.words import OF_A_GRADIENT
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Native, Sample, Subject
+from gradverify.verifier.checks.second_order import graph_alone
+from gradverify.verifier.checks.subject import Native, Sample
 from gradverify.verifier.checks.wording import invented, number
-from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.native_values import NATIVE
-from gradverify.verifier.numerics.calling import returned_tensors
-from gradverify.verifier.verify.results import first_order, witnesses_of
-from gradverify.verifier.verify.structured import wrong_with_structure
-from gradverify.verifier.verify.witnessing import against
-
-SINGLE = "float32"
-"""The dtype in which slopes can be measured."""
-
-NO_TRUTH = "it has no float64 path and no composite in plain torch operations"
+from gradverify.verifier.verify.results import SINGLE, first_order, second_order, surrogate, witnesses_of
 
 ON_PURPOSE = "its gradient is deliberately not the derivative"
 """Why nothing is held against a slope of forward."""
+
+ALL_OF_IT = "all gradients together"
+"""The value of a row of the table that speaks of all of them."""
 
 NAME_A_REFERENCE = "Name a `reference:` of plain torch operations: it runs in float64, and shows every entry."
 
@@ -44,6 +33,20 @@ NAME_A_SURROGATE = (
     "Name a function of plain torch operations whose gradient is meant for every input, as `surrogate: "
     "module:function`; it runs in float64."
 )
+
+
+def judged_alone(sample: Sample) -> FirstOrder:
+    """A native sample: its gradient, and at the first typical draw what each of its dtypes rounds."""
+    subject = sample.subject
+    found = _judged(sample) if subject.surrogate is None else _as_meant(sample)
+    result, rows = found.result, found.result.swept.precision
+    if rows and all(row.closeness is not Closeness.UNKNOWN for row in rows):
+        result = replace(result, swept=replace(result.swept, native=subject.why_native))
+    elif _is_once(sample) and result.outcome in {Outcome.PASSED, Outcome.NOT_RUN}:
+        open_already = result.uncovered or any(f.code == "GV109" for f in result.findings)
+        unknown = () if open_already else (_not_judged(sample, rows[0].reason if rows else NO_TRUTH),)
+        result = replace(result, findings=(*result.findings, *unknown), outcome=Outcome.INCONCLUSIVE)
+    return replace(found, result=_of_guesses(result) if subject.inferred else result, single_precision=True)
 
 
 def no_float64_path(sample: Sample) -> Finding:
@@ -56,80 +59,60 @@ def no_float64_path(sample: Sample) -> Finding:
     )
 
 
-def judged_alone(sample: Sample) -> FirstOrder:
-    """A native sample: its gradient, and at the first typical draw what each of its dtypes rounds."""
-    subject = sample.subject
-    if subject.surrogate is not None:
-        found = _as_meant(sample)
-    else:
-        found = _judged(sample)
-    rows = found.result.swept.precision
-    known = bool(rows) and all(row.closeness is not Closeness.UNKNOWN for row in rows)
-    result = found.result
-    if known:
-        result = replace(result, swept=replace(result.swept, native=subject.why_native))
-    elif result.outcome in {Outcome.PASSED, Outcome.NOT_RUN} and _is_once(sample):
-        result = replace(result, outcome=Outcome.INCONCLUSIVE)
-    return replace(found, result=_of_guesses(result) if subject.inferred else result, single_precision=True)
+def second_order_natively(sample: Sample) -> CheckResult:
+    """The same of its double backward in float32, which values alone tell nothing of."""
+    found = graph_alone(sample)
+    if found.outcome is not Outcome.NOT_RUN or found.capability:
+        return found
+    told = sample.subject.native == SINGLE and not witnesses_of(sample).of(sample).alone
+    return second_order(sample) if told else CheckResult(outcome=Outcome.NOT_RUN)
 
 
 def _is_once(sample: Sample) -> bool:
     return (sample.point, sample.draw) == (Point.TYPICAL, 0)
 
 
-def is_twice_natively(sample: Sample) -> bool:
-    """Whether a second derivative has a witness: values in float32 alone tell nothing of one."""
-    is_derivative = sample.subject.surrogate is None and sample.subject.native == SINGLE
-    return is_derivative and not witnesses_of(sample).of(sample).alone
-
-
-def in_float64_of(subject: Subject) -> Against:
-    """What a target without a float64 path is held against."""
-    name = "the reference" if subject.reference is not None else "forward's operations in float64"
-    name = name if subject.surrogate is None else "the surrogate"
-
-    def at(call: NativeCall) -> Truth | str:
-        wide = in_float64(subject, call.problem, call.exact.arguments, call.outputs)
-        found = NO_TRUTH if wide is None else Truth.of(wide, call)
-        if isinstance(found, Raised):
-            return f"{name} cannot be differentiated in float64: {found.error.type}"
-        return found
-
-    return Against(name, at)
+def _not_judged(sample: Sample, reason: str) -> Finding:
+    said = f"there is no float64 path, and {sample.subject.native} could not be judged: {reason}"
+    meant = sample.subject.surrogate is not None
+    return sample.finding("GV109", said, hint=NAME_A_SURROGATE if meant else NAME_A_REFERENCE)
 
 
 def _judged(sample: Sample) -> FirstOrder:
     """By the witnesses in float32; beside what rounds, in each listed dtype."""
-    single = _in_float32(sample)
-    rounds = [_in_each(sample, dtype) for dtype in _dtypes(sample)] if _is_once(sample) else []
+    subject, single = sample.subject, _in_float32(sample)
+    listed = tuple(d for d in subject.dtypes if d in NATIVE)
+    against = in_float64_of(subject)
+    rounds = [
+        in_dtype(sample, against, dtype, asked=dtype in listed, in_full=True)
+        for dtype in (listed or (subject.native,) if _is_once(sample) else ())
+    ]
     loses = [f for found, _ in rounds for f in found if f.severity is Severity.ERROR]
-    if any(f.code not in OF_A_GRADIENT for f in loses):  # more digits, or other values: nothing else counts
-        kept = [([f for f in found if f.code not in OF_A_GRADIENT], rows) for found, rows in rounds]
-        return FirstOrder(together(kept))
-    if single is None:
-        return FirstOrder(together(rounds) if rounds else CheckResult(outcome=Outcome.NOT_RUN))
-    first = first_order(single)
-    known = witnesses_of(sample).of(sample)
-    alone = known.alone or known.first.refuted
+    if any(f.code not in OF_A_GRADIENT for f in loses):  # digits, or other values: nothing else counts
+        return FirstOrder(_without(rounds, [f for f in loses if f.code in OF_A_GRADIENT]))
+    if single is None:  # operations that were recorded in 16 bits are confirmed by nothing
+        told = bool(rounds) and subject.reference is not None
+        return FirstOrder(together(rounds) if told else CheckResult(outcome=Outcome.NOT_RUN))
+    first, known = first_order(single), witnesses_of(sample).of(sample)
     result = replace(first.result, findings=tuple(_named(f, loses) for f in first.result.findings))
+    row = Precision(subject.native, ALL_OF_IT, Closeness.COARSE, hides=result.smallest_visible_error or 0.0)
     if result.outcome is Outcome.FAILED:
-        row = Precision(sample.subject.native, "", Closeness.WRONG)
-        return replace(first, result=result.beside(CheckResult((), swept=Swept(precision=(row,)))))
-    if not rounds:
-        right = (Precision(sample.subject.native, "", Closeness.COARSE, hides=_visible(first)),)
-        return replace(first, result=result if alone else replace(result, swept=_swept(first, right)))
-    if alone:
-        return replace(first, result=result.beside(_by_values_alone(sample, first, rounds)))
-    kept = [([f for f in found if f not in loses], rows) for found, rows in rounds]
-    return replace(first, result=result.beside(together(kept)))
+        result = _with(result, replace(row, closeness=Closeness.WRONG, hides=None))
+    elif known.alone or known.first.refuted:
+        result = _by_values_alone(sample, result, row, rounds) if rounds else result
+    elif rounds:
+        result = result.beside(_without(rounds, loses))
+    elif result.outcome is Outcome.PASSED:
+        result = _with(result, row)
+    return replace(first, result=result)
 
 
-def _swept(first: FirstOrder, rows: tuple[Precision, ...]) -> Swept:
-    return Swept(precision=rows) if first.result.outcome is Outcome.PASSED else Swept()
+def _with(result: CheckResult, row: Precision) -> CheckResult:
+    return replace(result, swept=Swept(precision=(row,)))
 
 
-def _visible(first: FirstOrder) -> float:
-    return first.result.smallest_visible_error or 0.0
+def _without(rounds: Sequence[Found], left_out: Sequence[Finding]) -> CheckResult:
+    return together([([f for f in found if f not in left_out], rows) for found, rows in rounds])
 
 
 def _in_float32(sample: Sample) -> Sample | None:
@@ -141,89 +124,46 @@ def _in_float32(sample: Sample) -> Sample | None:
     return there if isinstance(there, Sample) and there.is_native else None
 
 
-def _dtypes(sample: Sample) -> tuple[str, ...]:
-    return tuple(d for d in sample.subject.dtypes if d in NATIVE) or (sample.subject.native,)
-
-
-def _in_each(sample: Sample, dtype: str) -> Found:
-    """One dtype beside float64; of 16 bits without a truth there, beside its own float32."""
-    asked = dtype in sample.subject.dtypes
-    found, rows = in_dtype(sample, in_float64_of(sample.subject), dtype, asked=asked, in_full=True)
-    if rows and rows[0].reason == NO_TRUTH and dtype != SINGLE:
-        found, rows = in_dtype(sample, Against(OWN_FLOAT32, _own_float32), dtype, asked=True)
-        rows = [replace(row, reason=row.reason or f"against {OWN_FLOAT32}") for row in rows]
-    return found, rows
-
-
-def _own_float32(call: NativeCall) -> Truth | str:
-    """The target in float32: what is rounded too often shows beside it, a formula that is wrong does not."""
-    found = Truth.of(replace(call.exact, function=_through_float32(call.exact.function)), call)
-    return f"in float32 it raises {found.error.type}" if isinstance(found, Raised) else found
-
-
-def _through_float32(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of float64 tensors that computes in float32."""
-
-    def called(*arguments: Any) -> tuple[Any, ...]:  # noqa: ANN401 - user code's arguments and result
-        given = [_cast(a, torch.float64, torch.float32) for a in arguments]
-        return tuple(_cast(r, torch.float32, torch.float64) for r in returned_tensors(function(*given)))
-
-    return called
-
-
-def _cast(value: Any, of: torch.dtype, to: torch.dtype) -> Any:  # noqa: ANN401 - any argument
-    return value.to(to) if isinstance(value, Tensor) and value.dtype is of else value
-
-
-def _by_values_alone(sample: Sample, first: FirstOrder, rounds: Sequence[Found]) -> CheckResult:
+def _by_values_alone(
+    sample: Sample, result: CheckResult, row: Precision, rounds: Sequence[Found]
+) -> CheckResult:
     """Slopes that agree pass nothing: they would not have shown a small error."""
-    if first.result.outcome is not Outcome.PASSED:
-        return CheckResult((), Outcome.INCONCLUSIVE)
-    visible, how = _visible(first), "finite differences"
-    beside = [([f for f in found if f.code != "GV109"], rows) for found, rows in rounds]
-    known = [([], [r]) for _, rows in beside for r in rows if r.value and r.closeness is not Closeness.UNKNOWN]
-    row = Precision(SINGLE, "all gradients together", Closeness.COARSE, hides=visible, reason=how)
+    if result.outcome is not Outcome.PASSED:
+        return result
+    others = [r for _, rows in rounds for r in rows if r.dtype != SINGLE]
+    said = f"; {others[0].dtype} was not judged: {others[0].reason}" if others else ""
+    how = "finite differences"
     open_still = sample.finding(
         "GV109",
         f"no float64 path and no composite: {how} in {SINGLE} agree with it here, and would have shown an "
-        f"error above {number(visible)} of a gradient; a smaller one could hide"
-        + (f"; other dtypes were held against {OWN_FLOAT32}" if known else ""),
+        f"error above {number(row.hides or 0.0)} of a gradient; a smaller one could hide{said}",
         hint=NAME_A_REFERENCE,
     )
-    noted = [(found, []) for found, _ in beside]
-    return together([*noted, *known, ([open_still], [] if known else [row])])
+    swept = Swept(precision=(replace(row, dtype=SINGLE, reason=how), *others))
+    return replace(result, findings=(*result.findings, open_still), outcome=Outcome.INCONCLUSIVE, swept=swept)
 
 
 def _named(finding: Finding, loses: Sequence[Finding]) -> Finding:
     """A finding of the witnesses with the factor that was seen beside float64."""
-    same = next((f for f in loses if f.cause and f.input == finding.input), None)
+    same = next((f for f in loses if f.factor and f.input == finding.input), None)
     if same is None or finding.cause or finding.code != "GV101":
         return finding
-    said = f"{finding.message}: it is {same.factor:g} times the derivative" if same.factor else finding.message
+    said = f"{finding.message}: it is {same.factor:g} times the derivative"
     return replace(finding, message=said, cause=same.cause, factor=same.factor)
 
 
 def _as_meant(sample: Sample) -> FirstOrder:
     """Beside the surrogate's gradient, whatever forward's slopes are."""
-    subject = sample.subject
-    if subject.reference is None:
-        said = f"there is no float64 path, and {subject.native} could not be judged: {ON_PURPOSE}"
-        unknown = sample.finding("GV109", said, hint=NAME_A_SURROGATE)
-        return FirstOrder(CheckResult((unknown,), Outcome.INCONCLUSIVE))
-    truth = in_float64_of(subject)
-    found, rows = in_dtype(sample, truth, subject.native, asked=subject.native in subject.dtypes, in_full=True)
-    made = sample.problem.graph(sample.problem.primals)
-    if not is_wrong(found) and not isinstance(made, Raised) and _is_once(sample):
-        wide = in_float64(subject, sample.problem, exact_arguments(sample), made.value.outputs)
-        known = witnesses_of(sample).of(sample)
-        if wide is not None:
-            found += wrong_with_structure(sample, against(sample, made.value, wide, known))
-    result = together([([_of_surrogate(f) for f in found], rows)])
+    meant, dtype = sample.subject.surrogate, sample.subject.native
+    if meant is None or meant.function is None or meant.inputs:
+        return FirstOrder(CheckResult((_not_judged(sample, ON_PURPOSE),), Outcome.INCONCLUSIVE))
+    known = witnesses_of(sample).of(sample)
+    known.formats = known.formats or frozenset(b.dtype for b in sample.problem.outputs.blocks)
+    result = surrogate(sample)
+    if result.outcome is Outcome.PASSED:
+        row = Precision(dtype, ALL_OF_IT, Closeness.COARSE, hides=known.epsilon, reason="the surrogate")
+        result = _with(result, row)
     return FirstOrder(result, proven=result.outcome is Outcome.PASSED)
-
-
-def _of_surrogate(finding: Finding) -> Finding:
-    return replace(finding, code="GV302") if finding.code == "GV101" else finding
 
 
 def _of_guesses(result: CheckResult) -> CheckResult:

@@ -8,29 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-import torch
-from torch import Tensor
-
 from gradverify.model import Closeness, Effort, Engine, Finding, Outcome, Precision, Severity, Swept
 from gradverify.verifier.checks.dtypes.calls import (
     NativeCall,
-    NoCall,
     Truth,
     as_plain_operations,
+    in_float64,
     plainly,
 )
 from gradverify.verifier.checks.dtypes.judging import Judgement
 from gradverify.verifier.checks.dtypes.places import Against, Place, places_of
 from gradverify.verifier.checks.result import CheckResult, outcome_of
-from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.native_values import NATIVE
 
 DEFAULT = "float32"
 """What every target is judged in that runs in it, unless dtypes are listed."""
-
-GROSS = 2.0**-4
-"""Of the largest entry: more than float32 rounds away of a value, less than a wrong branch makes of it."""
 
 
 def _own(call: NativeCall) -> Truth | str:
@@ -40,6 +34,23 @@ def _own(call: NativeCall) -> Truth | str:
 
 OWN = Against("its own verified float64 path", _own)
 """The target's own float64 values, verified before."""
+
+
+def in_float64_of(subject: Subject) -> Against:
+    """What a target without a float64 path is held against."""
+    name = "the reference" if subject.reference is not None else "forward's operations in float64"
+
+    def at(call: NativeCall) -> Truth | str:
+        wide = in_float64(subject, call.problem, call.exact.arguments, call.outputs)
+        found = NO_TRUTH if wide is None else Truth.of(wide, call)
+        if isinstance(found, Raised):
+            return f"{name} cannot be differentiated in float64: {found.error.type}"
+        return found
+
+    return Against(name, at)
+
+
+NO_TRUTH = "it has no float64 path and no composite in plain torch operations"
 
 
 def beside_float64(sample: Sample) -> CheckResult:
@@ -149,8 +160,6 @@ def _wrong(place: Place, judgement: Judgement) -> Iterator[Finding]:
     if not open_still and not _repeats(place, judgement):
         if _rounds_once(place) and judgement.rounding is not None:
             yield from _rounded(place, replace(judgement, closeness=Closeness.ROUNDED))
-        elif place.asked and place.declared and not place.briefly:
-            yield place.where.unrepeated(judgement)
         return
     excused = _is_excused(place, judgement)
     if open_still:
@@ -220,20 +229,7 @@ def _lost(place: Place, judgement: Judgement) -> Finding:
 def wrong_natively(sample: Sample) -> tuple[Finding, ...]:
     """The errors at a size that is not listed, of a sample whose first order is right in float64.
 
-    A vector path takes four floats at a time, and what is left over shows at some sizes only. One native
-    call beside one in float64 tells what is gross; only then is the dtype judged in full.
+    A vector path takes four floats at a time, and what is left over shows at some sizes only.
     """
-    findings: list[Finding] = []
-    for dtype, asked in dtypes_of(sample):
-        call = Place.typical(sample, OWN, plainly(dtype, sample.subject.short), asked=asked).call()
-        truth = None if isinstance(call, NoCall) else Truth.of(call.exact, call)
-        if isinstance(call, NativeCall) and isinstance(truth, Truth):
-            if any(map(_is_gross, call.got, truth.values)):
-                findings += in_dtype(sample, OWN, dtype, asked=asked)[0]
-    return tuple(f for f in findings if f.severity is Severity.ERROR)
-
-
-def _is_gross(got: Tensor, exact: Tensor) -> bool:
-    if not exact.numel() or not torch.isfinite(exact).all():
-        return False
-    return not bool((got - exact).abs().max() <= GROSS * exact.abs().max())
+    found = (in_dtype(sample, OWN, dtype, asked=asked)[0] for dtype, asked in dtypes_of(sample))
+    return tuple(f for each in found for f in each if f.severity is Severity.ERROR)

@@ -152,7 +152,7 @@ class _Draws(Dispatched):  # type: ignore[no-untyped-call]
         return func(*args, **given)
 
 
-class _Erring(Erring):
+class _Erring(Erring):  # type: ignore[no-untyped-call]
     """Errs by its unit whatever the dtype."""
 
     def unit_of(self, dtype: torch.dtype) -> float:  # noqa: ARG002 - what it overrides
@@ -233,7 +233,7 @@ class Truth:
 
     @functools.cached_property
     def noise(self) -> tuple[Tensor | None, ...]:
-        """Deviations of each value (draws × shape) where every operation and input errs, in units of its unit.
+        """Deviations of each value (draws × shape) where operations and inputs err, in units of the roundoff.
 
         None where no operation was seen to err: what it computes with is not known.
         """
@@ -302,7 +302,9 @@ def as_plain_operations(subject: Subject, call: NativeCall) -> tuple[Tensor, ...
     """
     reference = subject.reference_by_name([a.name for a in call.exact.arguments])
     if reference is None:
-        found = derive(call.problem, call.arithmetic.of(subject.call), call.outputs, first="eager", wide=False)
+        found = derive(
+            call.problem, call.arithmetic.of(subject.call), call.outputs, first="eager", wide=False
+        )
         if not isinstance(found, Derived):
             return None
         problem = found.problem

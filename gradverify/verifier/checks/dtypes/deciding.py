@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,13 +25,11 @@ from gradverify.verifier.checks.subject import (
     NoSample,
     Sample,
     Subject,
-    called_with,
     first_line,
 )
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.native_values import NATIVE, drawn_value
 from gradverify.verifier.interpreter.launches import launches, programs, watch_kernels
-from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.witnesses.rounding import has_digits_of_float32
 from gradverify.verifier.witnesses.values import probe
 
@@ -112,8 +109,9 @@ def _of_kernels(sample: Sample) -> str:
         if isinstance(own, Raised):
             return f"backward raises {own.error.type} in float64"
         theirs = values_of(replace(problem, function=reference), u)
-        known = not isinstance(theirs, Raised) and len(own) == len(theirs)
-        return NOT_TO_ALL_DIGITS if known and not agree(own, theirs, ALL_DIGITS) else ""
+        if isinstance(theirs, Raised) or len(own) != len(theirs):
+            return ""
+        return "" if agree(own, theirs, ALL_DIGITS) else NOT_TO_ALL_DIGITS
     if not inputs.size or not problem.outputs.size:
         return ""
 
@@ -153,32 +151,3 @@ def agree(mine: Sequence[Tensor], theirs: Sequence[Tensor], within: float) -> bo
         if not (((a - b).abs() <= within * size) | (a == b) | (a.isnan() & b.isnan())).all():
             return False
     return True
-
-
-def with_what_is_meant(subject: Subject) -> Subject:
-    """Without a float64 path: the reference has forward's own values and the surrogate's gradient.
-
-    As it is where the surrogate covers some of the inputs alone, or only gives its reason.
-    """
-    meant = subject.surrogate
-    names = [p.name for p in subject.target.parameters]
-    if not subject.native or meant is None or meant.function is None or meant.inputs:
-        return subject
-    if not set(meant.arguments) <= {*names}:
-        return subject
-    surrogate, target, dtype = meant.function, subject.function, NATIVE[subject.native]
-    if meant.arguments:
-        surrogate = called_with(surrogate, [names.index(name) for name in meant.arguments])
-
-    def reference(*arguments: Any) -> tuple[Any, ...]:  # noqa: ANN401 - user code's arguments and result
-        with torch.no_grad():
-            own = returned_tensors(target(*(_in_dtype(a, dtype) for a in arguments)))
-        given = returned_tensors(surrogate(*arguments))
-        return tuple(g + (v.to(g.dtype) - g).detach() for g, v in zip(given, own, strict=True))
-
-    return replace(subject, reference=reference, reference_arguments=())
-
-
-def _in_dtype(argument: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401 - any argument
-    is_wide = isinstance(argument, Tensor) and argument.dtype is torch.float64
-    return argument.to(dtype) if is_wide else argument

@@ -88,7 +88,7 @@ def as_real(x: Tensor) -> Tensor:
 
 
 def sigma_inside(truth: Tensor, unit: float, smallest: float, noise: Tensor | None) -> Tensor:
-    """Standard deviation (absolute, the truth's shape) of a computation in that unit, before its last rounding.
+    """Standard deviation (absolute, the truth's shape) of a computation, before its last rounding.
 
     `noise` (draws × shape) is what was measured, in units of `unit`; it adds to what any computation has.
     """

@@ -1,4 +1,4 @@
-"""The one judgement of a value in a native dtype: its truth, what rounding explains, what no formula may lose.
+"""The judgement of a value in a native dtype: its truth, what rounding explains, what no formula may lose.
 
 What a formula's own operations round away explains what they lose, and excuses it only up to a cap: half of
 the dtype's digits of the values beside it, what rounded inputs do to the truth, and what vanishes beside
@@ -121,8 +121,8 @@ def judge_call(
             continue
         known = wanted.abs() <= call.form.largest  # False for a truth that is not finite itself
         within = known & got.isfinite()
-        both = (torch.where(within, t, 0.0) for t in (got, wanted))
-        held = _Held(call, number, *both, within, absorbed[number], truth)
+        mine, exact = (torch.where(within, t, 0.0) for t in (got, wanted))
+        held = _Held(call, number, mine, exact, within, absorbed[number], truth)
         judged = _by_the_cap(held) if briefly else _judged(held)
         # Where an output is beyond the dtype by right, what its gradient is made of may be.
         lost = known & ~within if value.output is not None or not overflows else torch.zeros_like(known)

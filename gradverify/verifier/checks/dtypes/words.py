@@ -20,9 +20,6 @@ OF_AN_OUTPUT = "GV301"
 OF_A_GRADIENT = ("GV101", "GV302")
 """Codes of what is no loss of digits: another value than the reference has, another gradient."""
 
-OWN_FLOAT32 = "its own float32"
-"""What 16 bits are held against where there is no composite: the same formula."""
-
 SIXTEEN_BITS = "sixteen-bits-inside"
 """The cause where a value of more digits consists of numbers of a shorter dtype."""
 
@@ -37,6 +34,12 @@ HINT_UNSTABLE = (
     "The formula loses its digits at these values, or a branch for them is wrong: subtract the maximum "
     "before exp and the mean before squaring, add logarithms instead of multiplying, or compute in more "
     "digits inside. If such values are not valid in this dtype, narrow `range`, or list other `dtypes`."
+)
+HINT_INTERNALS = (
+    "If the kernel keeps float32 inside, set `internals: float32` in the spec: then this is a failure."
+)
+HINT_FINITE = (
+    "Subtract the maximum before exp, scale before squares are summed, or compute in more digits inside."
 )
 HINT_WRONG = (
     "Look for sums kept in the short dtype, casts to a shorter one, large "
@@ -109,8 +112,7 @@ class Where:
         truth, form, subject = judgement.truth, judgement.form, self.sample.subject
         error, size = (judgement.got - truth).abs(), truth.abs() + truth.square().mean().sqrt()
         gross = bool((error > form.unit**0.5 * size + form.tiny).any())
-        of_the_formula = self.sample.is_native and self.truth != OWN_FLOAT32
-        if not (gross and of_the_formula and self.arithmetic.name == subject.native):
+        if not (gross and self.sample.is_native and self.arithmetic.name == subject.native):
             return LOSS
         if judgement.value.output is not None:
             return OF_AN_OUTPUT if subject.reference is not None else LOSS
@@ -122,17 +124,11 @@ class Where:
         GV109 where the target is then not verified, else a note.
         """
         said = (
-            f"is unstable: it is {number(judgement.worst)} times as far off as half of the dtype's digits and "
-            f"rounded inputs explain, so that nothing more is known of it; {_worst(judgement)}"
+            f"is unstable: it is {number(judgement.worst)} times as far off as half of the dtype's digits "
+            f"and rounded inputs explain, so that nothing more is known of it; {_worst(judgement)}"
         )
         code, severity = ("GV109", Severity.WARNING) if open_target else (LOSS, Severity.NOTE)
         return self.finding(judgement, said, HINT_UNSTABLE, severity, code)
-
-    def unrepeated(self, judgement: Judgement) -> Finding:
-        """More than rounding explains, once."""
-        said = "was further off than rounding explains, but not at other values"
-        hint = "A threshold or a tie that rounding has crossed is the usual reason."
-        return self.finding(judgement, f"{said}; {_worst(judgement)}", hint, Severity.NOTE)
 
     def rounded(self, judgement: Judgement, *, declared: bool) -> Finding:
         """Not correctly rounded; a note, or an error where `internals: float32` says it must be."""
@@ -144,10 +140,7 @@ class Where:
         said += f"; rounding intermediates to {self.arithmetic.rounds_to} explains that"
         if judgement.hides:
             said += f", but a constant error of {number(100 * judgement.hides)} % could hide"
-        hint = (
-            "If the kernel keeps float32 inside, set `internals: float32` in the spec: then this is a failure."
-        )
-        return self.finding(judgement, said, hint, Severity.NOTE)
+        return self.finding(judgement, said, HINT_INTERNALS, Severity.NOTE)
 
     def outliers(self, judgement: Judgement) -> Finding:
         """Most entries are correctly rounded and a few are far off."""
@@ -166,8 +159,7 @@ class Where:
         places = count_of(int(judgement.lost.sum()), judgement.lost.numel())
         said = f"is not finite at {places}; the truth there is at most {largest}"
         said += f"; {composite}" if composite else ""
-        hint = "Subtract the maximum before exp, scale before squares are summed, or compute in more digits inside."
-        return self.finding(judgement, said, hint, severity, "GV602")
+        return self.finding(judgement, said, HINT_FINITE, severity, "GV602")
 
     def refused(self, reason: str) -> Finding:
         """GV109: a dtype that was asked for and could not be judged."""
