@@ -26,9 +26,8 @@ from gradverify.verifier.checks.dtypes.asked import OWN, beside_float64, in_floa
 from gradverify.verifier.checks.dtypes.autocast import autocast, autocast_not_judged
 from gradverify.verifier.checks.dtypes.deciding import FLOAT32_INSIDE, native_dtype
 from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, backward_raised
-from gradverify.verifier.checks.float32_inside import is_given_short
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.samples import is_given_short, prepare
 from gradverify.verifier.checks.subject import Native, Sample, Surrogate, first_line
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back

@@ -74,3 +74,9 @@ def test_float32_is_held_to_wide_limits_and_no_factor():
     truth = normal(16, 16)
     assert explained(truth.float().double(), truth, form).ok
     assert not explained(truth * (1 + 1e-4), truth, form).ok
+
+
+def test_a_scalar_is_explained_by_what_was_measured_of_it():
+    truth, noise = torch.tensor(0.7, dtype=torch.float64), torch.ones(8, dtype=torch.float64)
+    assert explained(truth * (1 + BF16.unit), truth, BF16, noise).ok
+    assert not explained(truth * 1.5, truth, BF16, noise).ok

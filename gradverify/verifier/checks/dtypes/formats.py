@@ -213,6 +213,6 @@ def _slope(
         return 0.0, 1.0
     spread = form.unit / int((weight != 0).sum()) ** 0.5
     if noise is not None:
-        null = form.unit * (noise / sigma * weight).flatten(1).sum(dim=1) / bottom
+        null = form.unit * (noise / sigma * weight).reshape(len(noise), -1).sum(dim=1) / bottom
         spread = max(spread, null.square().mean().sqrt().item())
     return (z * weight).sum().item() / bottom, spread

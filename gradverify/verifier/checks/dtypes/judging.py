@@ -123,7 +123,7 @@ def judge_call(
         within = known & got.isfinite()
         mine, exact = (torch.where(within, t, 0.0) for t in (got, wanted))
         held = _Held(call, number, mine, exact, within, absorbed[number], truth)
-        judged = _by_the_cap(held) if briefly else _judged(held)
+        judged = _by_the_cap(held, briefly=True) if briefly else _judged(held)
         # Where an output is beyond the dtype by right, what its gradient is made of may be.
         lost = known & ~within if value.output is not None or not overflows else torch.zeros_like(known)
         overflows |= value.output is not None and bool((~known).any())
@@ -131,15 +131,19 @@ def judge_call(
     return found
 
 
-def _by_the_cap(held: _Held) -> Judgement:
-    """By what no formula may lose alone."""
-    ratio, _ = held.capped()
-    if ratio <= 1:
-        return held.judged(Closeness.COARSE, ratio, held.form.unit**0.5)
+def _by_the_cap(held: _Held, *, briefly: bool) -> Judgement:
+    """Where the noise inside is not known: half of the dtype's digits, and what moved inputs do.
+
+    `briefly`: it was known at typical values, so that it is a matter of these ones.
+    """
+    ratio, cap = held.capped()
     if math.isnan(ratio):
         return held.judged(Closeness.UNKNOWN, 0.0)
+    if ratio <= 1:
+        return held.judged(Closeness.COARSE, ratio, held.form.unit**0.5)
+    far = bool((held.off > torch.maximum(CERTAIN * cap, COARSE_LEAST * typical(held.exact))).any())
     wrong = held.judged(Closeness.WRONG, ratio)
-    return replace(wrong, unstable=True, sure=ratio > CERTAIN, gross=True)
+    return replace(wrong, unstable=briefly, sure=ratio > CERTAIN if briefly else far, gross=briefly or far)
 
 
 def _judged(held: _Held) -> Judgement:
@@ -148,7 +152,7 @@ def _judged(held: _Held) -> Judgement:
     for measured in (False, True):
         noise = held.whole.noise[held.number] if measured else None
         if measured and noise is None:
-            return replace(_coarse(held), rounding=rounding)
+            return replace(_by_the_cap(held, briefly=False), rounding=rounding)
         if form.is_short:
             rounding = correct_rounding(held.got, held.exact, form, noise)
             if rounding.correct:
@@ -170,17 +174,6 @@ def _within_the_cap(held: _Held, found: Explained, rounding: Rounding | None) ->
         return replace(wrong, rounding=rounding, unstable=True, sure=beyond > CERTAIN, gross=True)
     closeness = Closeness.ROUNDED if held.form.is_short else Closeness.WITHIN
     return replace(held.judged(closeness, found.worst, found.hides), rounding=rounding)
-
-
-def _coarse(held: _Held) -> Judgement:
-    """Where the noise inside is not known: half of the dtype's digits, and what moved inputs do."""
-    ratio, cap = held.capped()
-    if math.isnan(ratio):
-        return held.judged(Closeness.UNKNOWN, 0.0)
-    if ratio <= 1:
-        return held.judged(Closeness.COARSE, ratio, held.form.unit**0.5)
-    far = held.off > torch.maximum(CERTAIN * cap, COARSE_LEAST * typical(held.exact))
-    return replace(held.judged(Closeness.WRONG, ratio), sure=bool(far.any()), gross=bool(far.any()))
 
 
 def typical(truth: Tensor) -> Tensor:

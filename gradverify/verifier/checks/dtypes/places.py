@@ -37,15 +37,9 @@ ENDS = ("near the low end of the declared range", "near the high end of the decl
 INSIDE = "a magnitude inside the declared range"
 """The name of values of one size, between its largest and its smallest."""
 
-BOTH_ENDS = "near either end of the declared range"
-"""The name of values each of which is near one of the ends: as far from each other as may be."""
-
 NEAR = 2.0**-10
 """Share of an end, or of the range's width where that is less, within which values are near it: so near that
 squares of them cancel, and ties of float32 are rare."""
-
-MIXED_SEED = 307
-"""Added to a case's seed for which entry is near which end; any other would do."""
 
 LARGEST = 120.0
 """Overflow without a maximum shows beyond 89, the logarithm of the largest number in float32 (measured)."""
@@ -207,17 +201,11 @@ def declared_values(sample: Sample, dtype: torch.dtype) -> Iterator[Declared]:
     asked = []
     if declares_range(case):
         asked = [(RANGE, case), *((name, _narrowed(case, narrower)) for name, narrower in _PARTS)]
-    ends = []
     for name, narrowed in asked:
-        if name != RANGE and narrowed.inputs == case.inputs:
-            continue
         drawn = exact_arguments_at(sample.subject, narrowed, Point.WIDE, 0)
-        if not isinstance(drawn, Raised):
-            found = Declared(name, Point.WIDE, tuple(_kept_inside(drawn, case, dtype)))
-            ends += [found] if name in ENDS else []
-            yield found
-    if len(ends) == len(ENDS):
-        yield Declared(BOTH_ENDS, Point.WIDE, _mixed(ends[0].arguments, ends[1].arguments, case.seed))
+        is_another = name == RANGE or narrowed.inputs != case.inputs
+        if is_another and not isinstance(drawn, Raised):
+            yield Declared(name, Point.WIDE, tuple(_kept_inside(drawn, case, dtype)))
     if any(t.special for i in case.inputs for t in tensors_of(i)):
         drawn = exact_arguments_at(sample.subject, case, Point.SPECIAL, 0)
         if not isinstance(drawn, Raised):
@@ -286,19 +274,6 @@ def _narrowed(case: Case, narrower: Narrower) -> Case:
                 return given
 
     return replace(case, inputs=tuple(map(of_input, case.inputs)))
-
-
-def _mixed(low: Sequence[Argument], high: Sequence[Argument], seed: int) -> tuple[Argument, ...]:
-    """Arguments with each entry from one of two, at random; what both have alike stays."""
-    generator = torch.Generator().manual_seed((seed + MIXED_SEED) % 2**63)
-    mixed = []
-    for a, b in zip(low, high, strict=True):
-        value = a.value
-        if isinstance(value, Tensor) and value.is_floating_point() and value.shape == b.value.shape:
-            is_low = torch.randint(0, 2, value.shape, generator=generator).bool().to(value.device)
-            value = torch.where(is_low, value, b.value)
-        mixed.append(replace(a, value=value))
-    return tuple(mixed)
 
 
 def _kept_inside(arguments: Sequence[Argument], case: Case, dtype: torch.dtype) -> Iterator[Argument]:
