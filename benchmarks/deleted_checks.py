@@ -120,10 +120,10 @@ verifier.variations | () | sweep.unrepeatable sweep.written uninitialized.read_u
 verifier.variations | CheckResult(outcome=Outcome.NOT_RUN) | sweep.on_other_devices
 verifier.variations | Answer("yes") | vmap.batched transforms.compiled forward_mode.forward_mode
     transforms.functional opcheck.registration
-verifier.checks.precision | CheckResult() | alone.judged_alone findings.autocast findings.beside_float64
-verifier.checks | frozenset() | float32_inside.float32_inside
-verifier.checks.precision | () | findings.wrong_natively
-verifier.checks.precision | iter(given[:1]) | truth.places_of
+verifier.checks.dtypes | CheckResult() | autocast.autocast asked.beside_float64
+verifier.verify | FirstOrder(CheckResult()) | natively.judged_alone
+verifier.checks.dtypes | () | asked.wrong_natively
+verifier.checks.dtypes | iter(given[:1]) | places.places_of
 verifier.checks | CheckResult() | contract.contract contract.old_style
 verifier.verify | CheckResult() | results.reference results.surrogate
 verifier.verify | FirstOrder(CheckResult(), proven=True) | results.beyond
@@ -139,8 +139,8 @@ verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed
 verifier.checks | [] | contract.carried_parameters
 verifier.checks | None | grad_output.nonlinearity structured_grad_outputs.wrong_with_structure
     first_order.refused_empty second_order.wrong_alone
-verifier.checks.precision | CheckResult(capability="yes") | findings.second_order_natively
-verifier.checks.precision | iter(()) | value_ranges.declared_values
+verifier.verify | CheckResult(capability="yes") | natively.second_order_natively
+verifier.checks.dtypes | iter(()) | places.declared_values
 verifier.collect | () | discover.unreached
 verifier | iter(()) | extra_cases.judged_at_three_dimensions
 verifier.checks | () | grad_output.rounded_to
@@ -154,11 +154,9 @@ verifier.checks | frozenset() | grad_output.ignoring_grad_output
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | results.at_undeclared
 verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_unlisted
 verifier.checks | NoComposite("it is deleted") | composite.automatic_composite
-verifier.checks | given[1] | first_order.unless_seen_nearby
 verifier.verify | False | orders._draws orders._at_declared_zeros
 verifier.numerics | given[2] | round_off.without_own_rounding
 verifier | iter(()) | extra_cases._evaluation_mode extra_cases._other_buffers extra_cases._unequal_items
-verifier.checks | None | equal_entries.wrong_sum
 verifier | iter(()) | extra_cases._size_of_one extra_cases._unlisted_sizes
 model | False | case.holds_small_values
 model | 0 | case.draws_of_decades

@@ -19,10 +19,8 @@ from false_alarms import Called, operators, samples_of
 
 from gradverify.model import Closeness
 from gradverify.verifier import guard
-from gradverify.verifier.checks.composite import NoComposite
-from gradverify.verifier.checks.precision.judging import Judgement, judge_call
-from gradverify.verifier.checks.precision.native import NoCall, native_call, plainly
-from gradverify.verifier.checks.precision.truth import Verified
+from gradverify.verifier.checks.dtypes.calls import NoCall, Truth, native_call, plainly
+from gradverify.verifier.checks.dtypes.judging import Judgement, judge_call
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.problem import CallProblem, Layout, returned_tensors
@@ -58,8 +56,8 @@ def judged(called: Called, dtype: str, seed: int, factor: float) -> list[Judgeme
     call = native_call(problem, arguments, plainly(INPUTS.get(dtype, dtype)), lambda a: a.value, seed)
     if isinstance(call, NoCall):
         return call.why if call.error is None else f"refused: {call.error.type}"
-    truth = Verified(None, NoComposite("none")).of(call, seed)  # type: ignore[arg-type]
-    return truth if isinstance(truth, str) else judge_call(call, truth)
+    truth = Truth.of(call.exact, call)
+    return "raised in float64" if isinstance(truth, Raised) else judge_call(call, truth)
 
 
 def main() -> None:

@@ -44,9 +44,8 @@ from gradverify.model import (
 from gradverify.rules import Family, rule
 from gradverify.verifier.building import equal_buffers
 from gradverify.verifier.case_state import CaseState
+from gradverify.verifier.checks.dtypes.asked import wrong_natively
 from gradverify.verifier.checks.first_order import backward_raised
-from gradverify.verifier.checks.precision.alone import judged_alone
-from gradverify.verifier.checks.precision.findings import wrong_natively
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
@@ -62,6 +61,7 @@ from gradverify.verifier.variations.repetition import overlapping_cases as overl
 from gradverify.verifier.variations.uninitialized import read_unwritten
 from gradverify.verifier.variations.verified import verified
 from gradverify.verifier.verification import Verification
+from gradverify.verifier.verify.natively import judged_alone
 from gradverify.verifier.verify.results import at_undeclared, first_order, reference
 from gradverify.verifier.verify.results import beyond as judged_beyond
 
@@ -97,7 +97,7 @@ def judge_beyond(
         yield BeyondJudged("its gradient is not meant to be the derivative of all it returns")
         return
     if sample.is_native:
-        first = FirstOrder(judged_alone(sample), single_precision=True)
+        first = judged_alone(sample)
     else:
         first = judged_beyond(sample)
         if first.result.outcome is Outcome.FAILED:

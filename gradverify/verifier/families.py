@@ -22,24 +22,12 @@ from gradverify.model import Closeness, Engine, Finding, Outcome, Point, RaisedE
 from gradverify.rules import CHECK_FAMILIES, Family, matching
 from gradverify.verifier import guard
 from gradverify.verifier.checks.contract import contract, stops_judgement
+from gradverify.verifier.checks.dtypes.asked import OWN, beside_float64, in_float64_of, not_judged
+from gradverify.verifier.checks.dtypes.autocast import autocast, autocast_not_judged
+from gradverify.verifier.checks.dtypes.deciding import FLOAT32_INSIDE, native_dtype
 from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, backward_raised
-from gradverify.verifier.checks.float32_inside import is_given_short
-from gradverify.verifier.checks.precision.alone import (
-    FLOAT32_INSIDE,
-    judged_alone,
-    native_dtype,
-    no_float64_path,
-)
-from gradverify.verifier.checks.precision.findings import (
-    autocast,
-    autocast_not_judged,
-    beside_float64,
-    not_judged,
-    second_order_natively,
-)
-from gradverify.verifier.checks.precision.truth import FromNative, Verified
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.samples import is_given_short, prepare
 from gradverify.verifier.checks.subject import Native, Sample, Surrogate, first_line
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
@@ -55,8 +43,12 @@ from gradverify.verifier.variations.sweep import (
     written,
 )
 from gradverify.verifier.variations.transforms import TRANSFORM_CODES, transforms
+from gradverify.verifier.verify.natively import (
+    judged_alone,
+    no_float64_path,
+    second_order_natively,
+)
 from gradverify.verifier.verify.results import (
-    confirmed_composite,
     first_order,
     reference,
     second_order,
@@ -146,10 +138,10 @@ def run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, Chec
     """What can be said of a target without a float64 path: its values, then what must not change them."""
     found = dict.fromkeys(CHECK_FAMILIES, NOT_RUN)
     early = early_gradient(sample) if Family.CONTRACT in wanted and is_swept(sample) else None
-    judged = judged_alone(sample, in_full=True)
+    first = judged_alone(sample)
+    judged = first.result
     if sample.draw == 0 and sample.point is Point.TYPICAL:
         judged = replace(judged, findings=(no_float64_path(sample), *judged.findings))
-    first = FirstOrder(judged, single_precision=True, proven=True)
     # Slopes that agree are no proof, but a gradient to compare the same call in another layout with.
     # Of inferred inputs what is wrong is no failure, and no gradient to build on.
     wrong = any(row.closeness is Closeness.WRONG for row in judged.swept.precision)
@@ -162,7 +154,7 @@ def run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, Chec
     if Family.GRADGRADCHECK in wanted and is_swept(sample) and has_gradient and is_derivative:
         found[Family.GRADGRADCHECK] = second_order_natively(sample)
     if judged.swept.native and is_swept(sample):
-        judged = judged.beside(autocast(sample, FromNative(sample.subject)))
+        judged = judged.beside(autocast(sample, in_float64_of(sample.subject)))
     return found | {Family.PRECISION: judged}
 
 
@@ -322,13 +314,11 @@ def _run_precision(sample: Sample, results: Results) -> CheckResult:
             results.not_judged or "native dtypes were not judged: the gradient is not verified"
         )
         return CheckResult(outcome=Outcome.NOT_RUN)
-    composite = confirmed_composite(sample, results.first)
-    truth = Verified(sample, composite)
-    found = beside_float64(sample, composite)
+    found = beside_float64(sample)
     if sample.subject.short and found.outcome is Outcome.NOT_RUN:
         results.not_judged = f"what {sample.subject.short} rounds inside was not judged"
         found = replace(found, outcome=Outcome.INCONCLUSIVE)
-    return found.beside(autocast(sample, truth))
+    return found.beside(autocast(sample, OWN))
 
 
 CHECKS: tuple[tuple[Family, Callable[[Sample, Results], CheckResult]], ...] = (

@@ -20,8 +20,8 @@ from gradverify.model import Case, CasePoint, Engine, Finding, Point, Settings, 
 from gradverify.rules import RULES, Family, rule
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.case_state import CaseState
+from gradverify.verifier.checks.dtypes.deciding import deciding_cases, precision_at
 from gradverify.verifier.checks.kept import Place
-from gradverify.verifier.checks.precision.alone import deciding_cases, precision_at, with_what_is_meant
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject
@@ -181,7 +181,7 @@ class Verification:
         for _ in self.deciding(case):
             pass
         subject = replace(built[0], precision=self.live.kept.precision[case.options])
-        return with_what_is_meant(subject), built[1]
+        return subject, built[1]
 
     def deciding(self, case: Case) -> Iterator[Event]:
         """Decide in which precision a combination of options is judged, where that is not known.

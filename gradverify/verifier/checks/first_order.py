@@ -19,14 +19,12 @@ wrong at the neighbours, and so is its average.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Outcome, Point, RaisedError, Severity, indexed
+from gradverify.model import Finding, Outcome, RaisedError, Severity, indexed
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
-from gradverify.verifier.checks.structured_grad_outputs import NotTaken
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import (
     number,
@@ -34,11 +32,7 @@ from gradverify.verifier.checks.wording import (
 )
 from gradverify.verifier.guard import Raised, lacking
 from gradverify.verifier.memory import filled_memory
-from gradverify.verifier.numerics.compare import SAME, Comparison
-from gradverify.verifier.numerics.directional_derivative import slopes_along
-from gradverify.verifier.numerics.jacobian import NumericalJacobian
-from gradverify.verifier.numerics.problem import Layout, Problem
-from gradverify.verifier.numerics.sampling import Sampler, own_noise
+from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.raised_errors import fails_to_import
 
 
@@ -117,91 +111,6 @@ RETURN_NONE = (
     "set_materialize_grads."
 )
 """The remedy of GV407."""
-
-
-FAR_STEPS = (2.0**-6, 2.0**-7)
-"""In units of the entry itself: 64 times the usual step and a fraction of the way to another decade."""
-
-NEAR_STEPS = (2.0**-30, 2.0**-34, 2.0**-38, 2.0**-42, 2.0**-46, 2.0**-50)
-"""In units of the entry itself: from well below the usual steps down to a few units in the last place."""
-
-
-def not_taken(sample: Sample, refused: NotTaken) -> Finding:
-    """GV102; a warning where backward refuses it on purpose or for its size, which is no wrong gradient."""
-    finding = backward_raised(sample, refused.error, f" for a grad_output {refused.said}")
-    certain = finding.severity is Severity.ERROR and not (refused.error.deliberate or refused.scaled)
-    return finding if certain else replace(finding, severity=Severity.WARNING)
-
-
-def seen_from_afar(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
-    """Keep what differs over larger steps too, and over no step so small that f hardly moves.
-
-    Near 0 the numerator of (1 - cos x) / x² is constant in float64 while its denominator moves: the values
-    are as smooth as one may wish, and their slope has nothing to do with the derivative.
-    """
-    columns = comparison.wrong.any(dim=0).nonzero().flatten().tolist()
-    if not columns:
-        return comparison
-    sampler = Sampler(sample.problem, measured.centre)
-    size = torch.where(sampler.x != 0, sampler.x.abs(), sampler.scales)[columns]
-    value, claimed = measured.value.mT[columns], comparison.analytical.mT[columns]
-    off = SAME * (value - claimed).abs()
-    same = torch.ones_like(value, dtype=torch.bool)
-    for step in FAR_STEPS:
-        same &= (sampler.sample(columns, step * size).derivative - value).abs() <= off
-    same |= measured.kink.mT[columns] > 0
-    wrong = comparison.wrong.clone()
-    wrong[:, columns] &= same.mT
-    return unless_seen_nearby(sample, replace(comparison, wrong=wrong), measured)
-
-
-def unless_seen_nearby(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
-    """The comparison (M x N) without what is wrong where some step far below the usual ones gives the claim.
-
-    Where a small fast part rides on f, every usual step leads over many of its periods. Such entries are
-    neither wrong nor covered.
-    """
-    columns = comparison.wrong.any(dim=0).nonzero().flatten().tolist()
-    if not columns:
-        return comparison
-    sampler = Sampler(sample.problem, measured.centre)
-    size = torch.where(sampler.x != 0, sampler.x.abs(), sampler.scales)[columns]
-    claimed = comparison.analytical.mT[columns]
-    off = SAME * (measured.value.mT[columns] - claimed).abs()
-    noise = own_noise(measured.centre, sample.problem.outputs)
-    seen = torch.zeros_like(comparison.wrong)
-    for step in NEAR_STEPS:
-        near = sampler.sample(columns, step * size)
-        seen[:, columns] |= (((near.derivative - claimed).abs() <= off) & (near.amplified(noise) <= off)).mT
-    seen &= comparison.wrong
-    return replace(comparison, wrong=comparison.wrong & ~seen, covered=comparison.covered & ~seen)
-
-
-def where_differentiable(
-    sample: Sample, comparison: Comparison, measured: NumericalJacobian, problem: Problem | None = None
-) -> Comparison:
-    """At special points, where values tie or vanish, only rows that have a derivative can be wrong.
-
-    NaN is no gradient where forward's slopes are finite from every side. An output whose slopes are not gives
-    the gradients of all others infinite terms, which zeros make NaN. `problem` is the map that was measured,
-    if it is not forward.
-    """
-    accused = comparison.wrong | comparison.nonfinite
-    if sample.point is not Point.SPECIAL or not accused.any():
-        return comparison
-    slopes = slopes_along(problem or sample.problem, measured, sample.case.seed)
-    rows, kinks = slopes.linear[:, None], measured.kink > 0
-    # Beyond both one-sided slopes, a value at a kink is wrong whatever happens in other directions.
-    kept = rows | kinks
-    nonfinite = comparison.nonfinite & slopes.finite.all()
-    if problem is not None:  # of a derivative of backward that is finite from every side, as at a kink
-        nonfinite &= rows & ~kinks.any(dim=0) & kept.any(dim=1).all()
-    return replace(
-        comparison,
-        wrong=comparison.wrong & kept,
-        nonfinite=nonfinite,
-        covered=comparison.covered & (kept | ~accused),
-    )
 
 
 _UNPACKS = re.compile(r"[^=#]+=\s*[\w.()\[\]]+\.saved_(tensors|variables)\s*(#.*)?")

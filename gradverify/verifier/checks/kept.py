@@ -18,7 +18,6 @@ from gradverify.model import Case, CasePoint, Effort, Finding, Point, Target
 from gradverify.model.words import Scalar
 from gradverify.rules import Family
 from gradverify.verifier import guard
-from gradverify.verifier.checks.precision.truth import native_jacobians
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject
@@ -51,10 +50,7 @@ def judged_jacobians(
     if order in sample.judged:
         return sample.judged[order]
     if sample.is_native:
-        found = native_jacobians(sample) if order == 1 else NotJudged("there is no float64 path")
-        if isinstance(found, Judged):
-            sample.judged[order] = found
-        return found
+        return NotJudged("there is no float64 path")
     settings = sample.subject.settings
     tolerance = Tolerance(settings.rtol, settings.atol)
     judged = judge_any_size(problem, tolerance, noise=noise, known=known, largest=largest)

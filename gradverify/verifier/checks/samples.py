@@ -222,6 +222,11 @@ def _is_continuous(value: Any) -> bool:  # noqa: ANN401
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
 
 
+def is_given_short(sample: Sample) -> bool:
+    """Whether every input that is differentiated is itself of fewer digits than float64."""
+    return all(_is_short(p) for p in sample.problem.primals)
+
+
 def placed_on(device: str, sample: Sample) -> Returned[Sample] | Raised:
     """The same sample on another device: the arguments are built there, and given the same values."""
     subject = guard.call(sample.subject.on, device)

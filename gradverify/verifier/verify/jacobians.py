@@ -11,14 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradverify.verifier.checks.precision.kinks import half_the_digits
-from gradverify.verifier.checks.precision.truth import exact_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Layout, VjpProblem
 from gradverify.verifier.verify.witnessing import cotangents_of, first_order, second_order, witnesses_of
 from gradverify.verifier.witnesses.answers import Asked
-from gradverify.verifier.witnesses.claim import Claim, Map, units
+from gradverify.verifier.witnesses.claim import Map, units
 from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
 from gradverify.verifier.witnesses.proof import proved
 from gradverify.verifier.witnesses.values import probe
@@ -44,26 +42,8 @@ class Jacobians:
 
 def first_jacobians(sample: Sample) -> Jacobians | None:
     """Of the target itself; None where forward gives no numbers."""
-    if sample.is_native:
-        return _natively(sample)
     asked = first_asked(sample)
     return None if asked is None else _of(asked)
-
-
-def _natively(sample: Sample) -> Jacobians | None:
-    """Beside the composite in float64 at the same rounded values, to half the digits of the dtype."""
-    problem, exact = sample.problem, exact_problem(sample)
-    if exact is None or problem.outputs.size != exact.outputs.size:
-        return None
-    rows = units(problem.outputs.size)
-    claimed, true = Claim(problem).rows(rows), Claim(exact).rows(rows)
-    values = exact.evaluate(exact.primals)
-    if isinstance(true, Raised) or isinstance(values, Raised):
-        return None
-    error = torch.full_like(true, half_the_digits(problem) * float(true.abs().nan_to_num(0.0).max()))
-    raises = isinstance(claimed, Raised)
-    mine = torch.zeros_like(true) if isinstance(claimed, Raised) else claimed
-    return Jacobians(mine, true, error, exact.outputs.flatten(values.value), raises=raises)
 
 
 def second_jacobians(sample: Sample) -> Jacobians | None:

@@ -10,8 +10,8 @@ from gradverify.model import Case, CasePoint, Finding, Outcome, Point, Severity,
 from gradverify.model.case import is_declared
 from gradverify.rules import Family, rule
 from gradverify.verifier.building import Live, build_subject
+from gradverify.verifier.checks.dtypes.deciding import ORDER
 from gradverify.verifier.checks.first_order import refused_empty
-from gradverify.verifier.checks.precision.alone import ORDER
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import (
     Float64,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradverify.model import Entries, Finding, Outcome, Point, Severity
 from gradverify.rules import Family
-from gradverify.verifier.checks.composite import held_columns, reference_problem
+from gradverify.verifier.checks.composite import reference_problem
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import apart, count_of, number, output_name, vector_entries
 from gradverify.verifier.guard import Raised
@@ -72,19 +72,6 @@ def ask_reference(
     failed = any(f.severity is Severity.ERROR for f in found)
     state.worsen(Family.REFERENCE, Outcome.FAILED if failed else Outcome.PASSED)
     yield from found
-
-
-def has_same_gradient(sample: Sample, other: CallProblem, epsilon: float) -> bool:
-    """Whether a map of the same outputs has the target's gradients, to within tolerance and rounding."""
-    made = sample.problem.graph(sample.problem.primals)
-    if isinstance(made, Raised):
-        return False
-    beside = Beside(sample, made.value, other, "reference", epsilon)
-    claims = (Claim(sample.problem, made.value), Claim(other, held=held_columns(sample)))
-    u = probe(other.outputs.size, beside.key)
-    if any(isinstance(one.row(u), Raised) for one in claims):
-        return False
-    return not any(any(_apart(beside, claims, alone(u, one))) for one in other.outputs.slices)
 
 
 def ask_surrogate(sample: Sample, graph: Graph, state: CaseState, known: Options) -> Iterator[Finding]:

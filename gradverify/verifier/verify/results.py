@@ -6,25 +6,29 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gradverify.model import Finding, Outcome, Point, Severity
+from gradverify.model import Closeness, Finding, Outcome, Point, Severity
 from gradverify.rules import Family
-from gradverify.verifier.checks.composite import Composite, NoComposite, composite_of
+from gradverify.verifier.checks.dtypes.asked import in_dtype, in_float64_of
+from gradverify.verifier.checks.dtypes.words import OF_A_GRADIENT
 from gradverify.verifier.checks.first_order import disconnected, refused_empty
 from gradverify.verifier.checks.result import SAME_NUMBERS, CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.undeclared import HINTS, SILENCE, AtUndeclared, natively
+from gradverify.verifier.checks.undeclared import HINTS, SILENCE, AtUndeclared
 from gradverify.verifier.checks.wording import is_finite
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.problem import Graph
 from gradverify.verifier.verify.orders import First, ask_first, ask_second
-from gradverify.verifier.verify.reference import ask_reference, ask_surrogate, has_same_gradient
+from gradverify.verifier.verify.reference import ask_reference, ask_surrogate
 from gradverify.verifier.verify.state import CaseState
 from gradverify.verifier.verify.structured import wrong_with_structure
 from gradverify.verifier.verify.witnessing import other_values, witnesses_of
 from gradverify.verifier.verify.words import OTHER_VALUES, WHY
 from gradverify.verifier.witnesses.answers import Imprecise, NotJudged, Right, Unknown, Wrong
 from gradverify.verifier.witnesses.rounding import SIXTEEN_BITS
+
+SINGLE = "float32"
+"""The shortest dtype in which slopes can be measured."""
 
 UNSTEADY = "forward gives other values at each call, random states replayed"
 
@@ -75,6 +79,11 @@ def values_at(sample: Sample) -> torch.Tensor | None:
     return None if isinstance(values, Raised) else sample.problem.outputs.flatten(values.value)
 
 
+def _is_alone(sample: Sample) -> bool:
+    """Whether values in few digits are its only witness."""
+    return sample.is_native and witnesses_of(sample).of(sample).alone
+
+
 def _is_once(sample: Sample) -> bool:
     return (sample.point, sample.draw) == (Point.TYPICAL, 0)
 
@@ -86,14 +95,18 @@ def first_order(sample: Sample) -> FirstOrder:
     empty = refused_empty(sample)
     if empty is not None:
         return empty
-    judged = _judged(sample, declared=True, prove=_is_once(sample))
+    # Slopes in float32 alone refute at typical values.
+    declared = sample.point is Point.TYPICAL or not _is_alone(sample)
+    judged = _judged(sample, declared=declared, prove=_is_once(sample))
     if isinstance(judged, str):
         return FirstOrder(CheckResult((), Outcome.INCONCLUSIVE, _nothing_known(sample, judged)))
     found = judged.first
     findings = list(found.findings)
     first_of_options = sample.subject.is_first_of_options
     asked_more = first_of_options and (_is_once(sample) or sample.point is Point.SPECIAL)
-    if found.verified and found.asked is not None and asked_more:
+    # Linearity needs no slope: where these are all there is, it is asked of what they leave open as well.
+    linear = found.verified or (_is_alone(sample) and found.outcome is not Outcome.FAILED)
+    if linear and found.asked is not None and asked_more:
         findings += wrong_with_structure(sample, found.asked, smooth=_is_once(sample))
     result = _result(sample, found, findings)
     known = witnesses_of(sample).of(sample)
@@ -185,17 +198,6 @@ def _as_meant(sample: Sample) -> AtUndeclared:
     return AtUndeclared(CheckResult(found, outcome_of(found)), judged)
 
 
-def confirmed_composite(sample: Sample, first: FirstOrder) -> Composite | NoComposite:
-    """A map that torch derives, with the gradient that was verified: what native dtypes are held against."""
-    if not first.verified or first.single_precision:
-        return NoComposite("the first derivative is not verified")
-    found = composite_of(sample)
-    epsilon = witnesses_of(sample).of(sample).epsilon
-    if isinstance(found, NoComposite) or has_same_gradient(sample, found.problem, epsilon):
-        return found
-    return NoComposite("its gradient is not the one that was verified")
-
-
 def second_order(sample: Sample) -> CheckResult:
     """The same of the derivative of backward; beyond the first draw only where it was seen to have one."""
     known = witnesses_of(sample).of(sample)
@@ -230,6 +232,20 @@ def reference(sample: Sample, first: FirstOrder) -> CheckResult:
     return CheckResult(findings, outcome)
 
 
+def _in_few_digits(sample: Sample) -> AtUndeclared | None:
+    """In 16 bits, where no slope shows: what is grossly wrong beside the same in float64.
+
+    Nothing where slopes in float32 are the only witness; None where there are others, or more digits.
+    """
+    dtype = sample.subject.native
+    if dtype in {"", SINGLE}:
+        return SILENCE if _is_alone(sample) else None
+    made, rows = in_dtype(sample, in_float64_of(sample.subject), dtype, asked=False)
+    found = tuple(f for f in made if f.code in OF_A_GRADIENT and f.severity is Severity.ERROR)
+    known = any(row.closeness is not Closeness.UNKNOWN for row in rows)
+    return AtUndeclared(CheckResult(found, outcome_of(found)), judged=known)
+
+
 def at_undeclared(sample: Sample) -> AtUndeclared:
     """Judge the first order at one undeclared point; findings are the certain ones."""
     if sample.disconnected:
@@ -238,8 +254,9 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
         sample.subject.reader.reset()
     if sample.subject.surrogate is not None:
         return _as_meant(sample)
-    if sample.is_native:
-        return natively(sample)
+    few = _in_few_digits(sample)
+    if few is not None:
+        return few
     hand_back(sample.inputs.size)
     judged = _judged(sample, declared=False, prove=False)
     if isinstance(judged, str):

@@ -12,6 +12,7 @@ from torch import Tensor
 from gradverify.model import Point, TensorInput
 from gradverify.source import iterates
 from gradverify.verifier.checks.composite import held_columns
+from gradverify.verifier.checks.dtypes.calls import exact_arguments, in_float64
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
@@ -19,7 +20,7 @@ from gradverify.verifier.inputs.values import DOMAINS
 from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, VjpProblem
 from gradverify.verifier.witnesses.answers import Asked, Budget, Trust
 from gradverify.verifier.witnesses.claim import Claim
-from gradverify.verifier.witnesses.derived import Derived, NoDerived, derive
+from gradverify.verifier.witnesses.derived import Derived, derive
 from gradverify.verifier.witnesses.rounding import SHORT, Formats, has_digits_of_float32
 from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Values, probe
 
@@ -46,6 +47,8 @@ class Options:
     """The line on which forward, which takes float64, makes numbers of float32."""
     unsteady: bool = False
     """Forward gives other values at the same inputs."""
+    alone: bool = False
+    """It has no float64 path, and no witness but values."""
 
     @property
     def is_short(self) -> bool:
@@ -118,7 +121,7 @@ def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared:
     problem, settings = sample.problem, sample.subject.settings
     held = held_columns(sample)
     held_or_none = held if bool(held.any()) else None
-    derived = _derived(sample, graph, witnesses)
+    derived, hides = _derived(sample, graph, witnesses, held_or_none)
     short, loops = known.is_short, _loops(sample)
     return Asked(
         problem=problem,
@@ -126,8 +129,8 @@ def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared:
         values=Values(
             problem, steps=FLOAT32 if short else FLOAT64, bounds=_bounds(sample), held=held_or_none
         ),
-        derived=Claim(derived.problem, held=held_or_none) if isinstance(derived, Derived) else None,
-        hides=isinstance(derived, Derived) and bool(derived.hides),
+        derived=derived,
+        hides=hides,
         trust=known.first,
         rtol=settings.rtol,
         atol=settings.atol,
@@ -148,16 +151,24 @@ def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared:
     )
 
 
-def _derived(sample: Sample, graph: Graph, witnesses: Witnesses) -> Derived | NoDerived:
+def _derived(
+    sample: Sample, graph: Graph, witnesses: Witnesses, held: Tensor | None
+) -> tuple[Claim | None, bool]:
+    """The derived witness, or of a native sample the reference; and whether something hides in it."""
     known = witnesses.of(sample)
     if witnesses.refuted or known.first.refuted:
-        return NoDerived("forward's values have refuted it")
+        return None, False
+    if sample.is_native:
+        wide = in_float64(sample.subject, sample.problem, exact_arguments(sample), graph.outputs)
+        known.alone = wide is None
+        return (None if wide is None else Claim(wide, held=held, rounded=sample.problem.outputs)), False
     found = derive(
         sample.problem, _as_operations(sample), graph.outputs, first=known.form, wide=known.is_short
     )
-    if isinstance(found, Derived) and not found.is_wide:
-        known.form = found.form
-    return found
+    if not isinstance(found, Derived):
+        return None, False
+    known.form = known.form if found.is_wide else found.form
+    return Claim(found.problem, held=held), bool(found.hides)
 
 
 def _as_operations(sample: Sample) -> Callable[..., Any]:
@@ -180,12 +191,12 @@ def _backward_iterates(sample: Sample) -> bool:
 
 def against(sample: Sample, graph: Graph, composite: CallProblem, known: Options) -> Asked:
     """A gradient beside that of a composite which is right by declaration."""
-    settings, short = sample.subject.settings, known.is_short
+    settings, short = sample.subject.settings, known.is_short or sample.is_native
     return Asked(
         problem=sample.problem,
         claim=Claim(sample.problem, graph),
         values=Values(sample.problem, steps=FLOAT32 if short else FLOAT64),
-        derived=Claim(composite),
+        derived=Claim(composite, rounded=sample.problem.outputs),
         hides=False,
         trust=Trust(confirmed=True),
         rtol=settings.rtol,
@@ -226,7 +237,10 @@ def second_order(
     known = witnesses.of(sample)
     derived: VjpProblem | None = None
     if first.witness is not None and isinstance(first.witness.problem, CallProblem):
-        derived = VjpProblem(first.witness.problem, second.cotangents)
+        outputs = first.witness.problem.outputs
+        derived = VjpProblem(
+            first.witness.problem, outputs.unflatten(second.first_order.outputs.flatten(second.cotangents))
+        )
     short = known.is_short
     count = Layout.of(second.primals).size
     held = torch.zeros(count, dtype=torch.bool)
@@ -241,7 +255,7 @@ def second_order(
         problem=second,
         claim=Claim(second, graph),
         values=Values(second, steps=FLOAT32 if short else FLOAT64, bounds=bounds, held=held),
-        derived=None if derived is None else Claim(derived, held=held),
+        derived=None if derived is None else Claim(derived, held=held, rounded=second.outputs),
         hides=first.hides,
         trust=known.second,
         rtol=max(first.rtol, OF_SECOND),

@@ -144,7 +144,7 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
         return replace(made, code="GV110", severity=Severity.NOTE, message=said, hint=UNSTABLE)
     if answer.missing and not answer.is_flat:
         return _missing(sample, made, f" through output {position}" if several else "", derivative)
-    if answer.matrices is not None and _is_short(*answer.matrices):
+    if answer.matrices is not None and _is_short(*answer.matrices) and not sample.is_native:
         off = number(abs(worst.claimed - worst.expected) / max(abs(worst.expected), 1e-300))
         said = f"{gradient} has float32 precision only: off by {off} of its value"
         return replace(

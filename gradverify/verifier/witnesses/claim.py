@@ -18,9 +18,18 @@ Map = CallProblem | VjpProblem
 class Claim:
     """The gradients of a map, several from one forward as long as backward leaves what it saved alone."""
 
-    def __init__(self, problem: Map, graph: Graph | None = None, held: Tensor | None = None) -> None:
-        """`graph` is one made before; `held` columns (bool, N) never move: a witness has 0 there."""
-        self.problem, self.held = problem, held
+    def __init__(
+        self,
+        problem: Map,
+        graph: Graph | None = None,
+        held: Tensor | None = None,
+        rounded: Layout | None = None,
+    ) -> None:
+        """`graph` is one made before; `held` columns (bool, N) never move: a witness has 0 there.
+
+        `rounded`: grad_outputs are rounded to the formats of other outputs first.
+        """
+        self.problem, self.held, self.rounded = problem, held, rounded
         self.inputs = Layout.of(problem.primals)
         self.missing: dict[int, bool] = {}
         """By input: whether every gradient so far was None."""
@@ -47,7 +56,7 @@ class Claim:
 
     def afresh(self) -> Claim:
         """The same from a forward of its own: a backward that spoils what it saved shows in the other."""
-        return Claim(self.problem, held=self.held)
+        return Claim(self.problem, held=self.held, rounded=self.rounded)
 
     def jvp(self, v: Tensor) -> Tensor | None:
         """Av (M) by differentiating backward, which is linear in grad_output; None where that cannot be done.
@@ -71,6 +80,8 @@ class Claim:
         return self.problem.outputs.flatten(found)
 
     def _shaped(self, cotangent: Tensor) -> tuple[Tensor, ...]:
+        if self.rounded is not None:
+            cotangent = self.rounded.flatten(self.rounded.unflatten(cotangent))
         return self.problem.outputs.unflatten(cotangent)
 
     def _flat(self, gradients: Gradients) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.witnesses.answers import Asked, Reason
 from gradverify.verifier.witnesses.claim import Map, units
 from gradverify.verifier.witnesses.proof import OF_MEDIAN_ZERO, Proof, alone, differing
@@ -118,7 +119,7 @@ class Open:
 
     def rows_at(self, problem: Map, x: Tensor, rows: Sequence[int]) -> Tensor | None:
         """Some rows of `u` pulled back at another point, one after the other; None where that raises."""
-        made = problem.graph(self.inputs.unflatten(x))
+        made = problem.graph(Layout.of(problem.primals).unflatten(x))
         if isinstance(made, Raised):
             return None
         found = problem.back_each(made.value, [self.outputs.unflatten(self.u[k]) for k in rows])

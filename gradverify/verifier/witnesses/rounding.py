@@ -203,8 +203,12 @@ class Arithmetic(Dispatched):  # type: ignore[no-untyped-call]
             if _rounds(func) and one.numel():
                 noise = torch.rand(one.shape, generator=self.generator, dtype=torch.float64).mul_(4).sub_(2)
                 with torch.no_grad():
-                    one.mul_((1 + min(self.unit, UNITS[one.dtype]) * noise).to(one.device))
+                    one.mul_((1 + self.unit_of(one.dtype) * noise).to(one.device))
         return result
+
+    def unit_of(self, dtype: torch.dtype) -> float:
+        """By how much a result of a dtype errs, relative."""
+        return min(self.unit, UNITS[dtype])
 
 
 def _rounds(func: Any) -> bool:  # noqa: ANN401

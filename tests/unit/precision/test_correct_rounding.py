@@ -3,24 +3,13 @@
 import pytest
 import torch
 
-from gradverify.verifier.numerics.native_rounding import (
-    Noise,
-    correct_rounding,
-    format_of,
-    half_ulp,
-    inside_noise,
-    least_noise,
-)
+from gradverify.verifier.checks.dtypes.formats import correct_rounding, format_of, half_ulp
 
 SHORT = (torch.bfloat16, torch.float16)
 
 
 def normal(*shape, seed=0):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def without_noise(truth):
-    return Noise(torch.zeros_like(truth), truth.new_zeros(0, *truth.shape))
 
 
 @pytest.mark.parametrize("dtype", [*SHORT, torch.float32])
@@ -40,7 +29,7 @@ def test_half_an_ulp_is_half_the_distance_to_the_next_number(dtype):
 @pytest.mark.parametrize("size", [1.0, 1e-7, 1e3])
 def test_a_rounded_value_is_at_most_the_limit_itself(dtype, size):
     truth = normal(64, 32) * size
-    found = correct_rounding(truth.to(dtype).double(), truth, without_noise(truth), format_of(dtype))
+    found = correct_rounding(truth.to(dtype).double(), truth, format_of(dtype))
     assert found.correct
     assert 0.9 < found.worst <= 1
 
@@ -49,9 +38,7 @@ def test_a_rounded_value_is_at_most_the_limit_itself(dtype, size):
 def test_a_factor_below_half_an_ulp_of_bfloat16_is_seen(factor):
     truth = normal(64, 32)
     form = format_of(torch.bfloat16)
-    found = correct_rounding(
-        (truth * factor).to(torch.bfloat16).double(), truth, inside_noise(truth, (), ()), form
-    )
+    found = correct_rounding((truth * factor).to(torch.bfloat16).double(), truth, form)
     assert not found.correct
     assert found.share > 0.05
 
@@ -59,9 +46,7 @@ def test_a_factor_below_half_an_ulp_of_bfloat16_is_seen(factor):
 def test_the_noise_of_float32_inside_is_allowed():
     truth = normal(64, 32)
     single = (truth * (1 + 1e-7)).float().to(torch.bfloat16).double()
-    assert correct_rounding(
-        single, truth, least_noise(truth, 2.0**-24, 0.0), format_of(torch.bfloat16)
-    ).correct
+    assert correct_rounding(single, truth, format_of(torch.bfloat16)).correct
 
 
 def test_a_nan_is_never_correct():
@@ -69,10 +54,8 @@ def test_a_nan_is_never_correct():
     broken = truth.clone()
     broken[1, 2] = torch.nan
     form = format_of(torch.bfloat16)
-    assert not correct_rounding(broken, truth, without_noise(truth), form).correct
-    nan_noise = Noise(torch.full_like(truth, torch.nan), truth.new_zeros(0, 4, 4))
-    assert not correct_rounding(truth, truth, nan_noise, form).correct
-    assert not nan_noise.usable
+    assert not correct_rounding(broken, truth, form).correct
+    assert not correct_rounding(truth, truth, form, torch.full((2, 4, 4), torch.nan)).correct
 
 
 def test_few_entries_far_off_are_outliers_and_many_are_not():
@@ -80,6 +63,6 @@ def test_few_entries_far_off_are_outliers_and_many_are_not():
     form = format_of(torch.bfloat16)
     value = truth.to(torch.bfloat16).double()
     value[3, 4] *= 1.5
-    assert correct_rounding(value, truth, without_noise(truth), form).has_outliers
+    assert correct_rounding(value, truth, form).has_outliers
     value *= 1.5
-    assert not correct_rounding(value, truth, without_noise(truth), form).has_outliers
+    assert not correct_rounding(value, truth, form).has_outliers

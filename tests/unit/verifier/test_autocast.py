@@ -10,9 +10,8 @@ from torch.amp import custom_fwd
 from torch.autograd import Function
 
 from gradverify.model import Case, Effort, Outcome, Point, Settings, Target, TargetKind, TensorInput
-from gradverify.verifier.checks.composite import NoComposite
-from gradverify.verifier.checks.precision.findings import autocast
-from gradverify.verifier.checks.precision.truth import Verified
+from gradverify.verifier.checks.dtypes.asked import OWN
+from gradverify.verifier.checks.dtypes.autocast import autocast
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Subject
 
@@ -42,7 +41,7 @@ def judged(function, *dtypes, **settings):
     target = Target("Product", "Product", TargetKind.FUNCTION, "made.py", 1)
     subject = Subject(target, function.apply, Settings(**settings), function_class=function, dtypes=dtypes)
     sample = prepare(subject, CASE, Point.TYPICAL, 0)
-    return autocast(sample, Verified(sample, NoComposite("none")))
+    return autocast(sample, OWN)
 
 
 @pytest.mark.parametrize(

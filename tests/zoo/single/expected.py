@@ -19,7 +19,7 @@ EXPECTED = {
     },
     **{("right", f"{name}@composite", "with spec"): {"status": "passed"} for name in NAMES},
     **{
-        ("wrong", name, "with spec"): {"status": "failed", "errors": {"GV101"}, "names": ["slope"]}
+        ("wrong", name, "with spec"): {"status": "failed", "errors": {"GV101"}, "names": ["expected"]}
         for name in NAMES
     },
     **{
