@@ -37,9 +37,9 @@ from gradverify.verifier.numerics.round_off import gradient_noise
 from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.tolerance import Tolerance, is_known
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, centre_of
+from gradverify.verifier.questions.changes import requires_grad_subsets
+from gradverify.verifier.questions.verified import verified
 from gradverify.verifier.ranks.placement import columns_of_ranks
-from gradverify.verifier.variations.leaves import requires_grad_subsets
-from gradverify.verifier.variations.verified import verified
 
 
 def with_primals(problem: CallProblem, primals: tuple[Tensor, ...]) -> CallProblem:

@@ -1,7 +1,7 @@
 """GV501: what forward mode makes of a direction must be what the verified backward says of it.
 
-For every direction v and grad_output u, u·(J v) = (Jᵀ u)·v. The right side is known, so one forward with
-dual tensors for each direction is enough, and no derivative is measured anew.
+For every direction v, u·(J v) = (Jᵀ u)·v. The right side is known, so one forward with dual tensors for each
+direction is enough, and no derivative is measured anew.
 """
 
 from __future__ import annotations
@@ -22,30 +22,21 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import arguments_of_call
 from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.numerics.probes import random_signs
-from gradverify.verifier.numerics.round_off import SCALES, nudged
-from gradverify.verifier.numerics.tolerance import UNDERFLOW
-from gradverify.verifier.variations.call import is_refusal
-from gradverify.verifier.variations.verified import (
-    NOT_RUN,
-    ROUND_OFFS,
-    UNSUPPORTED,
-    Answer,
-    Variant,
-    Verified,
-    refusal,
-    wrong,
-)
+from gradverify.verifier.questions.answers import NOT_RUN, UNSUPPORTED, Answer, refusal, wrong
+from gradverify.verifier.questions.call import is_refusal
+from gradverify.verifier.questions.verified import Variant, Verified
+from gradverify.verifier.witnesses.rounding import FACTOR, spread
 
 CODE = "GV501"
 
 DRAWS = 2
-"""Random directions for each set of inputs that has tangents, and grad_outputs beside the verified one."""
+"""Random directions for each set of inputs that has tangents."""
 
-MOST_SINGLES = 8
-"""So many inputs get a tangent alone, which names the wrong one; after them only all together."""
+EVERY_SET = 3
+"""Of so many inputs every set gets tangents; of more each alone, and all."""
 
-EVERY_SET = 4
-"""Of so many inputs every set gets tangents, once for each combination of options."""
+ROUNDINGS = 10.0
+"""Roundings of the terms of both sides by which these may be apart."""
 
 SAME_FACTOR = 1e-6
 """Ratios that agree to this share are one constant factor."""
@@ -62,12 +53,12 @@ class _Pair:
 
     forward: float
     backward: float
-    size: float
-    """Sum of the absolute values of the terms on both sides."""
+    bound: float
+    """How far they may be apart."""
 
     @property
-    def difference(self) -> float:
-        return self.forward - self.backward
+    def is_wrong(self) -> bool:
+        return not abs(self.forward - self.backward) <= self.bound
 
 
 def forward_mode(base: Verified, first: FirstOrder) -> Answer:
@@ -78,23 +69,19 @@ def forward_mode(base: Verified, first: FirstOrder) -> Answer:
     function_class = base.sample.subject.function_class
     if function_class is not None and function_class.jvp is Function.jvp:
         return UNSUPPORTED
-    gradients = None if first.result.uncovered else _gradients(base)
-    if gradients is None:
+    if first.result.uncovered:
         return NOT_RUN
-    for chosen in _subsets(len(base.names), every=base.sample.subject.is_first_of_options):
-        answer = _along(base, chosen, gradients, first)
+    for chosen in _subsets(len(base.names)):
+        answer = _along(base, chosen, short=first.single_precision)
         if answer is not None:
             return answer
     return Answer("yes")
 
 
-def _along(
-    base: Verified, chosen: frozenset[int], gradients: Sequence[tuple[Tensor, Tensor]], first: FirstOrder
-) -> Answer | None:
+def _along(base: Verified, chosen: frozenset[int], *, short: bool) -> Answer | None:
     """What is to be said of tangents in the chosen inputs; None where they are pushed forward right."""
     x = base.inputs.flatten(base.sample.problem.primals)
     pairs: list[_Pair] = []
-    is_right = True
     for draw in range(DRAWS):
         v = _direction(base, chosen, draw)
         pushed = _pushed(base, x, v, chosen)
@@ -102,32 +89,15 @@ def _along(
             return UNSUPPORTED
         if isinstance(pushed, Raised):
             return _raised(base, pushed.error, chosen)
-        for u, gradient in gradients:
-            pairs.append(_pair(u, pushed.value, gradient, v))
-            is_right = is_right and not _is_wrong(base, chosen, v, u, pairs[-1], first)
-    return None if is_right else wrong(_mismatch(base, chosen, pairs, first))
+        pairs.append(_pair(base, pushed.value, v, chosen, short=short))
+    return wrong(_mismatch(base, chosen, pairs)) if any(p.is_wrong for p in pairs) else None
 
 
-def _gradients(base: Verified) -> list[tuple[Tensor, Tensor]] | None:
-    """(grad_outputs, gradient) pairs, flat: the verified one first."""
-    pairs = [(base.u, base.gradient)]
-    for draw in range(DRAWS):
-        u = random_signs(base.sample.problem.outputs.size, base.sample.case.seed + 101 + draw)
-        gradient = base.gradient_for(u)
-        if gradient is None or not gradient.isfinite().all():
-            return None
-        pairs.append((u, gradient))
-    return pairs
-
-
-def _subsets(count: int, *, every: bool) -> Iterator[frozenset[int]]:
-    """Which inputs have a tangent: each alone, `every` other set of few inputs, then all."""
-    if count > 1:
-        yield from (frozenset({i}) for i in range(min(count, MOST_SINGLES)))
-    if every and count <= EVERY_SET:
-        for size in range(2, count):
-            yield from map(frozenset, combinations(range(count), size))
-    yield frozenset(range(count))
+def _subsets(count: int) -> Iterator[frozenset[int]]:
+    """Which inputs have a tangent, the fewest first."""
+    sizes = range(1, count + 1) if count <= EVERY_SET else (1, count)
+    for size in sizes:
+        yield from map(frozenset, combinations(range(count), size))
 
 
 def _direction(base: Verified, chosen: frozenset[int], draw: int) -> Tensor:
@@ -186,56 +156,43 @@ def _duals(
     return arguments_of_call(base.sample.arguments, values)
 
 
-def _pair(u: Tensor, pushed: Tensor, gradient: Tensor, v: Tensor) -> _Pair:
-    one, other = u * pushed, gradient * v
-    return _Pair(one.sum().item(), other.sum().item(), (one.abs().sum() + other.abs().sum()).item())
+def _pair(base: Verified, pushed: Tensor, v: Tensor, chosen: frozenset[int], *, short: bool) -> _Pair:
+    """Both sides; where they differ, what rounding explains of it is in the bound."""
+    one, other = base.u * pushed, base.gradient * v
+    settings, problem = base.sample.subject.settings, base.sample.problem
+    eps = max(float(layout.rounding.max()) for layout in (base.inputs, problem.outputs))
+    eps = max(eps, torch.finfo(torch.float32).eps) if short else eps
+    size = float(one.abs().sum() + other.abs().sum())
+    bound = settings.atol + (settings.rtol + ROUNDINGS * eps) * size
+    pair = _Pair(one.sum().item(), other.sum().item(), bound)
+    if not pair.is_wrong or not abs(pair.forward) < torch.inf:
+        return pair
+
+    def sides(x: Tensor) -> Tensor | None:
+        there = _pushed(base, x, v, chosen)
+        back = problem.pull_back(base.inputs.unflatten(x), base.grad_outputs())
+        if not isinstance(there, Returned) or isinstance(back, Raised):
+            return None
+        return (base.u * there.value).sum()[None] - base.inputs.flatten(back.value) @ v
+
+    moved = spread(sides, base.inputs.flatten(problem.primals), eps)
+    return replace(pair, bound=max(bound, 0.0 if moved is None else FACTOR * float(moved)))
 
 
-def _is_wrong(
-    base: Verified, chosen: frozenset[int], v: Tensor, u: Tensor, pair: _Pair, first: FirstOrder
-) -> bool:
-    """Whether both sides differ by more than the tolerance and than rounding moves the difference."""
-    if not abs(pair.forward) < torch.inf:
-        return True
-    off = abs(pair.difference)
-    if off <= _tolerance(base, pair, first):
-        return False
-    differences = [pair.difference]
-    generator = torch.Generator().manual_seed(20_264)
-    flat = base.inputs.flatten(base.sample.problem.primals)
-    for _ in SCALES:
-        x = nudged(flat, base.inputs, generator, most=4)
-        pushed = _pushed(base, x, v, chosen)
-        back = base.sample.problem.pull_back(base.inputs.unflatten(x), base.grad_outputs(u))
-        if isinstance(pushed, Returned) and not isinstance(back, Raised):
-            differences.append(_pair(u, pushed.value, base.inputs.flatten(back.value), v).difference)
-    return off > ROUND_OFFS * (max(differences) - min(differences))
-
-
-def _tolerance(base: Verified, pair: _Pair, first: FirstOrder) -> float:
-    settings = base.sample.subject.settings
-    rounding = max(t.rounding.max().item() for t in (base.inputs, base.sample.problem.outputs))
-    if first.single_precision:
-        rounding = max(rounding, torch.finfo(torch.float32).eps)
-    return max(UNDERFLOW, settings.atol + (settings.rtol + ROUND_OFFS * rounding) * pair.size)
-
-
-def _mismatch(base: Verified, chosen: frozenset[int], pairs: Sequence[_Pair], first: FirstOrder) -> Finding:
-    name = base.names[min(chosen)] if len(chosen) == 1 else None
-    worst = max(pairs, key=lambda p: min(torch.inf, abs(p.difference)))
-    where = f"in {_named(base, chosen)}"
+def _mismatch(base: Verified, chosen: frozenset[int], pairs: Sequence[_Pair]) -> Finding:
+    worst = max(pairs, key=lambda p: min(torch.inf, abs(p.forward - p.backward)))
     factor = _factor(pairs)
     times = f", {number(factor)} times as much" if factor is not None else ""
     forwards, backwards = apart(worst.forward, worst.backward)
     return base.finding(
         CODE,
-        f"the forward-mode derivative in a random direction {where} is {forwards} where the verified "
-        f"backward gives {backwards}{times}",
+        f"the forward-mode derivative in a random direction in {_named(base, chosen)} is {forwards} where "
+        f"the verified backward gives {backwards}{times}",
         hint=HINT,
-        input=name,
+        input=base.names[min(chosen)] if len(chosen) == 1 else None,
         factor=factor,
         cause="constant-factor" if factor is not None else "",
-        badness=abs(worst.difference) / max(_tolerance(base, worst, first), torch.finfo(torch.float64).tiny),
+        badness=abs(worst.forward - worst.backward) / max(worst.bound, torch.finfo(torch.float64).tiny),
     )
 
 
@@ -248,12 +205,11 @@ def _named(base: Verified, chosen: frozenset[int]) -> str:
 
 
 def _factor(pairs: Sequence[_Pair]) -> float | None:
-    """The constant between both sides, where it is one for every direction and grad_output tried."""
-    if len({round(abs(p.backward), 12) for p in pairs}) < 2 or any(p.backward == 0 for p in pairs):
+    """The constant between both sides, where it is one for every direction."""
+    if len({p.backward for p in pairs}) < DRAWS or any(p.backward == 0 for p in pairs):
         return None
-    ratios = [p.forward / p.backward for p in pairs]
-    spread = max(ratios) - min(ratios)
-    return ratios[0] if abs(ratios[0]) > 0 and spread <= SAME_FACTOR * abs(ratios[0]) else None
+    one, other = (p.forward / p.backward for p in pairs)
+    return one if 0 < abs(one) < torch.inf and abs(one - other) <= SAME_FACTOR * abs(one) else None
 
 
 def _raised(base: Verified, error: RaisedError, chosen: frozenset[int]) -> Answer:

@@ -1,11 +1,10 @@
-"""GV411: tensors kept where nobody lets go of them, on ctx and beyond the call.
+"""GV413: what backward saved comes back as another tensor, from memory elsewhere or from a second forward.
 
-GV413: what backward saved comes back as another tensor, from memory elsewhere or from a second forward.
+GV411: memory that nobody lets go of.
 
 Activation offloading packs and unpacks what `save_for_backward` was given; a checkpoint
 (`torch.utils.checkpoint`, not reentrant) drops it and runs forward again, and leaves the random states as
-backward has them. Neither keeps what hangs on the tensor object itself, or on a call. The checkpoint is
-written out here: importing torch's takes a second.
+backward has them. The checkpoint is written out here: importing torch's takes a second.
 """
 
 from __future__ import annotations
@@ -26,19 +25,27 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import copies
-from gradverify.verifier.variations.call import Call, backward, called
-from gradverify.verifier.variations.verified import Variant, Varied, Verified
-from gradverify.verifier.variations.writes import saved_tensors
+from gradverify.verifier.questions.call import backward, called
+from gradverify.verifier.questions.verified import Variant, Varied, Verified
+from gradverify.verifier.questions.writes import attributes, saved_tensors
 
 HINT = (
     "Read what backward needs from ctx.saved_tensors alone: attributes of a tensor, its identity and what a "
     "call leaves behind elsewhere are not there when saved tensors are offloaded or recomputed."
 )
 
+CALLS = 2
+"""Calls after which tensors of the earlier ones must be gone; the last may be cached."""
+
+MORE_CALLS = 8
+"""Further calls where they are not: a cache of bounded size lets go of the first ones by then."""
+
 
 def saved_elsewhere(base: Verified) -> Varied:
     """The gradient is the same where saved tensors are offloaded, and where they are recomputed."""
-    ways: dict[str, AbstractContextManager[object]] = {"saved tensors offloaded": _offloaded()}
+    # As with `torch.autograd.graph.save_on_cpu`: packed into a copy.
+    offloaded = saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t)
+    ways: dict[str, AbstractContextManager[object]] = {"saved tensors offloaded": offloaded}
     if not base.forward_draws:
         ways["saved tensors recomputed"] = _recomputed(base.sample)
     found = [_found(base, words, saving) for words, saving in ways.items()]
@@ -54,11 +61,6 @@ def _found(base: Verified, words: str, saving: AbstractContextManager[object]) -
         return found
     raised = variant.raised(base, found)
     return raised if raised.severity is Severity.ERROR else replace(raised, hint="")
-
-
-def _offloaded() -> AbstractContextManager[object]:
-    """As with `torch.autograd.graph.save_on_cpu`: packed into a copy."""
-    return saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t)
 
 
 @contextmanager
@@ -89,37 +91,10 @@ def _recomputed(sample: Sample) -> Iterator[None]:
         yield
 
 
-CALLS = 3
-"""Calls after which tensors of the earlier ones must be gone; the last may be cached."""
-
-MORE_CALLS = 8
-"""Further calls where they are not: a cache of bounded size lets go of the first ones by then."""
-
-
-def tensor_on_ctx(base: Verified) -> Varied:
-    """A warning for an input or output of the call that is an attribute of ctx."""
-    call = called(base.sample)
-    if isinstance(call, Raised):
-        return Varied()
-    for attribute, tensor in _attributes(call.value.node):
-        words = _whose(base, call.value, tensor)
-        if words is not None:
-            finding = base.finding(
-                "GV411",
-                f"{words[0]} is kept as ctx.{attribute}, not by ctx.save_for_backward",
-                hint="Save inputs and outputs with ctx.save_for_backward and read ctx.saved_tensors: as an "
-                "attribute they skip the check for in-place changes, and an output is freed by the garbage "
-                "collector alone.",
-                input=words[1],
-            )
-            return Varied((finding,))
-    return Varied()
-
-
 def growing_memory(base: Verified) -> Varied:
     """An error when every call leaves tensors behind that outlive its graph."""
     swept = Swept(calls=("freed",))
-    if not _every_call_keeps(base, CALLS) or not _every_call_keeps(base, MORE_CALLS):
+    if not all(_every_call_keeps(base, count) for count in (CALLS, MORE_CALLS)):
         return Varied(swept=swept)
     finding = base.finding(
         "GV411",
@@ -181,26 +156,7 @@ def _call_and_let_go(base: Verified) -> list[StorageWeakRef]:
             return []
         call = made.value
         noting.note((*call.leaves, *call.passed, *call.returned, *saved_tensors(call), *grad_outputs))
-        noting.note(t for _, t in _attributes(call.node))
+        noting.note(t for _, t in attributes(call.node))
         result = backward(base.sample, call, grad_outputs)
         noting.note(() if isinstance(result, Raised) else result.value)
     return list(noting.refs.values())
-
-
-def _attributes(node: Any) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
-    """Tensors among the attributes of ctx, also inside a list, tuple or dict."""
-    for name, value in list(getattr(node, "__dict__", {}).items()):
-        inside = value.values() if isinstance(value, dict) else value
-        for item in inside if isinstance(value, list | tuple | dict) else (value,):
-            if isinstance(item, Tensor):
-                yield name, item
-
-
-def _whose(base: Verified, call: Call, tensor: Tensor) -> tuple[str, str | None] | None:
-    """What an attribute is, and the name of the input; None where it is neither input nor output."""
-    for argument, passed in zip(base.sample.arguments, call.passed, strict=True):
-        if passed is tensor and (tensor.is_floating_point() or tensor.is_complex()):
-            return f"the input `{argument.name}`", argument.name
-    if any(o is tensor for o in call.returned):
-        return "an output", None
-    return None
