@@ -21,7 +21,7 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.calling import Gradients, copies
 from gradverify.verifier.questions.call import backward, called, is_accident
-from gradverify.verifier.questions.verified import Difference, Variant, Varied, Verified, cotangents, verified
+from gradverify.verifier.questions.verified import Difference, Variant, Varied, Verified, cotangents, known
 
 MORE_RUNS = 4
 """Further runs where one does not repeat the verified one, to see in which way."""
@@ -94,9 +94,8 @@ def again(base: Verified) -> Varied:
 
 def unrepeatable(sample: Sample) -> tuple[Finding, ...]:
     """Why a gradient that is wrong cannot be judged: another one comes each time (GV408, GV410)."""
-    unwritten = read_unwritten(sample)
-    base = None if unwritten else verified(sample)
-    findings = unwritten if base is None else again(base).findings
+    base = known(sample)
+    findings = read_unwritten(sample) if base is None else again(base).findings
     return tuple(f for f in findings if f.severity is Severity.ERROR)
 
 

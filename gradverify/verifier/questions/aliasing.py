@@ -1,4 +1,4 @@
-"""GV405: one tensor for two inputs (its gradient is the sum), two views of one, and an expanded input."""
+"""GV405: one tensor for two inputs (its gradient is the sum of both), and views of one tensor."""
 
 from __future__ import annotations
 
@@ -10,23 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, RaisedError, Severity, Swept, TensorInput, tensors_of
+from gradverify.model import Finding, RaisedError, Severity, Swept, tensors_of
 from gradverify.verifier.checks.wording import listed_names
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.questions.call import Arrange, called, is_accident
-from gradverify.verifier.questions.changes import HINTS, OF_INPUTS, THAN
-from gradverify.verifier.questions.layouts import EXPANDED, arranged, described
 from gradverify.verifier.questions.verified import Variant, Varied, Verified
 
 MOST_PAIRS = 3
 """Pairs of inputs that are tried."""
-
-NEAR = 1e-7
-"""Relative distance at which a gradient that differs is looked at again, to see whether it jumps there."""
-
-SMOOTH = 1e-4
-"""A gradient that changes by no more than this share over that distance does not jump."""
 
 VIEWS_HINT = (
     "Two tensors may share a storage and be no copies of each other: tell inputs by their position, not by "
@@ -41,7 +33,9 @@ def same_tensor_twice(base: Verified) -> Varied:
     swept = Swept()
     for one, other in islice(() if base.forward_draws else _pairs(base), MOST_PAIRS):
         names = [base.sample.arguments[k].name for k in (one, other)]
-        apart = _with_value(base, (other,), base.sample.arguments[one].value)
+        arguments = list(base.sample.arguments)
+        arguments[other] = replace(arguments[other], value=arguments[one].value)
+        apart = base.at(tuple(arguments))
         if apart is None:
             continue
         first, second = (apart.inputs.blocks[base.names.index(name)] for name in names)
@@ -85,26 +79,6 @@ def views_of_one_base(base: Verified) -> Varied:
     return Varied(() if found is None else (found,), Swept(calls=("views of one tensor",)))
 
 
-def expanded_inputs(base: Verified) -> Varied:
-    """One input at a time, its first slice in place of all: compared with the same values, contiguous."""
-    swept = Swept()
-    for position, argument in enumerate(base.sample.arguments if not base.draws else ()):
-        laid = _slices_alike(base, argument)
-        same = None if laid is None else _with_value(base, (position,), laid.contiguous())
-        if laid is None or same is None:
-            continue
-
-        def arrange(passed: list[Any], place: int = position) -> list[Any]:
-            return [arranged(v, EXPANDED) if k == place else v for k, v in enumerate(passed)]
-
-        when = f"when `{argument.name}` is {EXPANDED.name} ({described(laid)})"
-        found = _judged(same, arrange, Variant(OF_INPUTS, when, HINTS[OF_INPUTS], THAN[OF_INPUTS]))
-        swept = Swept(layouts=("inputs expanded",))
-        if found is not None and _is_smooth(same) and not _writes(same):
-            return Varied((replace(found, input=found.input or argument.name),), swept)
-    return Varied(swept=swept)
-
-
 def _judged(base: Verified, arrange: Arrange, variant: Variant) -> Finding | None:
     """An error, also by an accident; None where it is right, or refuses."""
     call = called(base.sample, arrange=arrange)
@@ -135,18 +109,6 @@ def _pairs(base: Verified) -> Iterator[tuple[int, int]]:
             yield one, other
 
 
-def _slices_alike(base: Verified, argument: Argument) -> Tensor | None:
-    """The argument with its first slice in place of all; None where such values may not be valid."""
-    spec = next((i for i in base.sample.case.inputs if i.name == argument.name), None)
-    may_be = isinstance(spec, TensorInput) and not spec.distinct and not spec.structure
-    return EXPANDED.arrange(argument.value.detach()) if may_be and _is_plain(base, argument) else None
-
-
-def _with_value(base: Verified, places: tuple[int, ...], value: Tensor) -> Verified | None:
-    arguments = enumerate(base.sample.arguments)
-    return base.at(tuple(replace(a, value=value) if k in places else a for k, a in arguments))
-
-
 def _writes(base: Verified) -> bool:
     """Whether forward writes into an argument: then one tensor for two is another computation."""
     made = called(base.sample)
@@ -154,16 +116,3 @@ def _writes(base: Verified) -> bool:
         return True
     tensors = [p for p in made.value.passed if isinstance(p, Tensor)]
     return any(t._version > 0 or any(r is t for r in made.value.returned) for t in tensors)  # noqa: SLF001
-
-
-def _is_smooth(base: Verified) -> bool:
-    """Whether the gradient does not jump near these values, as it does where ties are broken."""
-    generator = torch.Generator().manual_seed(20_264)
-    x = base.inputs.flatten(base.sample.problem.primals)
-    away = torch.rand(x.shape, generator=generator, dtype=torch.float64) - 0.5
-    moved = base.inputs.unflatten(x * (1 + NEAR * away))
-    result = base.sample.problem.pull_back(moved, base.grad_outputs())
-    if isinstance(result, Raised):
-        return False
-    change = (base.inputs.flatten(result.value) - base.gradient).abs()
-    return bool((change <= SMOOTH * base.gradient.abs().max()).all())

@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
 from gradverify.model import Finding, RaisedError
-from gradverify.verifier import guard
 from gradverify.verifier.checks.result import FirstOrder
 from gradverify.verifier.checks.wording import apart, listed_names, number
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.inputs.arguments import arguments_of_call
-from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.questions.answers import NOT_RUN, UNSUPPORTED, Answer, refusal, wrong
-from gradverify.verifier.questions.call import is_refusal
+from gradverify.verifier.questions.call import called, is_refusal
 from gradverify.verifier.questions.verified import Variant, Verified
 from gradverify.verifier.witnesses.rounding import FACTOR, spread
 
@@ -116,44 +114,39 @@ def _direction(base: Verified, chosen: frozenset[int], draw: int) -> Tensor:
 
 def _pushed(base: Verified, x: Tensor, v: Tensor, chosen: frozenset[int]) -> Returned[Tensor] | Raised | None:
     """J v, flat; None where a callable drops every tangent or the inputs cannot carry one."""
-    sample, problem = base.sample, base.sample.problem
-    problem.counter.forward += 1
-    with forward_ad.dual_level(), torch.enable_grad():
-        given = guard.call(_duals, base, base.inputs.unflatten(x), base.inputs.unflatten(v), chosen)
-        if isinstance(given, Raised):
-            return None
-        problem.random_states.replay()
-        result = guard.call(sample.subject.function, *given.value)
-        if isinstance(result, Raised):
-            return result
-        returned = returned_tensors(result.value)
-        picked = [returned[p] for p in problem.output_positions if p < len(returned)]
-        if [tuple(t.shape) for t in picked] != [tuple(t.shape) for t in base.grad_outputs()]:
+    primals, tangents = base.inputs.unflatten(x), base.inputs.unflatten(v)
+    is_function = base.sample.subject.function_class is not None
+
+    def arrange(passed: list[Any]) -> list[Any]:
+        numbered = iter(enumerate(primals))
+        made = []
+        for argument, value in zip(base.sample.arguments, passed, strict=True):
+            if not argument.differentiable:
+                made.append(value)
+                continue
+            number, primal = next(numbered)
+            leaf = primal.requires_grad_().clone()
+            if number in chosen:
+                leaf = forward_ad.make_dual(leaf, tangents[number])  # type: ignore[no-untyped-call]
+            made.append(argument.moved(leaf))
+        return made
+
+    if any(p.layout is not torch.strided for p in base.sample.problem.primals):
+        return None
+    with forward_ad.dual_level():
+        call = called(base.sample, arrange=arrange)
+        if isinstance(call, Raised):
+            return call
+        outputs = call.value.outputs
+        if [t.shape for t in outputs] != [t.shape for t in base.grad_outputs()]:
             said = "forward returns other shapes with tangents than without"
             return Raised(RaisedError("ValueError", said))
-        tangents = [forward_ad.unpack_dual(t).tangent for t in picked]  # type: ignore[no-untyped-call]
-        if sample.subject.function_class is None and all(t is None for t in tangents):
+        found = [forward_ad.unpack_dual(t).tangent for t in outputs]  # type: ignore[no-untyped-call]
+        if not is_function and all(t is None for t in found):
             return None
-        return Returned(problem.outputs.flatten([None if t is None else t.detach() for t in tangents]))
-
-
-def _duals(
-    base: Verified, primals: Sequence[Tensor], tangents: Sequence[Tensor], chosen: frozenset[int]
-) -> list[object]:
-    values: list[object] = []
-    numbered = iter(enumerate(primals))
-    for argument in base.sample.arguments:
-        value = argument.value
-        if argument.differentiable:
-            position, primal = next(numbered)
-            leaf = primal.requires_grad_().clone()
-            if position in chosen:
-                leaf = forward_ad.make_dual(leaf, tangents[position])  # type: ignore[no-untyped-call]
-            value = argument.moved(leaf)
-        elif isinstance(value, Tensor):
-            value = value.clone()
-        values.append(value)
-    return arguments_of_call(base.sample.arguments, values)
+        return Returned(
+            base.sample.problem.outputs.flatten([None if t is None else t.detach() for t in found])
+        )
 
 
 def _pair(base: Verified, pushed: Tensor, v: Tensor, chosen: frozenset[int], *, short: bool) -> _Pair:
@@ -192,7 +185,6 @@ def _mismatch(base: Verified, chosen: frozenset[int], pairs: Sequence[_Pair]) ->
         input=base.names[min(chosen)] if len(chosen) == 1 else None,
         factor=factor,
         cause="constant-factor" if factor is not None else "",
-        badness=abs(worst.forward - worst.backward) / max(worst.bound, torch.finfo(torch.float64).tiny),
     )
 
 

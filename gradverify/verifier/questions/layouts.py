@@ -76,10 +76,6 @@ def _one_column(x: Tensor) -> Tensor | None:
     return _repeated(x, [x.dim() - 1]) if x.dim() > 1 else None
 
 
-def _first_slice(x: Tensor) -> Tensor | None:
-    return _repeated(x, [0]) if x.dim() else None
-
-
 TRANSPOSED = Arrangement("transposed", _transposed)
 EVERY_SECOND = Arrangement("every second entry of a larger tensor", _every_second)
 NARROWED = Arrangement("narrowed out of a larger tensor", _narrowed)
@@ -90,9 +86,6 @@ CONJUGATED = Arrangement("lazily conjugated", _conjugated)
 
 ARRANGEMENTS = (TRANSPOSED, EVERY_SECOND, NARROWED, AT_AN_OFFSET, CHANNELS_LAST)
 """The layouts that keep every value."""
-
-EXPANDED = Arrangement("expanded along its first dimension", _first_slice, repeats=True)
-"""Of an input."""
 
 FROM_SUMS = (
     Arrangement("expanded from one value, as .sum().backward() sends it", _one_value, repeats=True),

@@ -20,7 +20,7 @@ from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 from gradverify.verifier.numerics.calling import Snapshot
 from gradverify.verifier.questions.again import STATE_HINT
 from gradverify.verifier.questions.call import Call, backward, called, is_accident
-from gradverify.verifier.questions.verified import Variant, Varied, Verified, verified
+from gradverify.verifier.questions.verified import Variant, Varied, Verified, known
 
 MOST_CASES = 12
 """Cases that overlap in a row."""
@@ -134,7 +134,7 @@ def overlapping_cases(samples: Iterable[Sample], unlisted: Iterable[Sample] = ()
     A size that a spec gives one value is the same in all of them; of `unlisted` cases, at other sizes,
     forward alone is called, and what comes of it is no error.
     """
-    bases = [base for base in map(verified, samples) if base is not None][:MOST_CASES]
+    bases = [base for base in map(known, samples) if base is not None][:MOST_CASES]
     findings: list[Finding] = []
     swept = Swept(calls=("interleaved with other cases",)) if len(bases) > 1 else Swept()
     for base, later in zip(bases, [*bases[1:], *bases[:1]], strict=True) if len(bases) > 1 else ():

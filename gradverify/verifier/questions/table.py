@@ -16,13 +16,13 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.questions.again import again, first_call
-from gradverify.verifier.questions.aliasing import expanded_inputs, same_tensor_twice, views_of_one_base
+from gradverify.verifier.questions.aliasing import same_tensor_twice, views_of_one_base
 from gradverify.verifier.questions.changes import changes
 from gradverify.verifier.questions.elsewhere import late_ranks, other_devices, other_group
 from gradverify.verifier.questions.leaves import as_leaves
 from gradverify.verifier.questions.overlap import module_called_again, overlapping
 from gradverify.verifier.questions.retention import growing_memory, saved_elsewhere
-from gradverify.verifier.questions.verified import Varied, Verified, verified
+from gradverify.verifier.questions.verified import Varied, Verified, known
 from gradverify.verifier.questions.writes import watched
 
 SWEPT_CODES = frozenset(
@@ -66,7 +66,6 @@ QUESTIONS = (
     Question(module_called_again, WRITTEN),
     Question(changes, UNREPEATABLE, everywhere=True, is_told=True, brief=True),
     Question(saved_elsewhere, WRITTEN, on_ranks=False),
-    Question(expanded_inputs, LAID_OUT),
     Question(same_tensor_twice, WRITTEN, on_ranks=False),
     Question(views_of_one_base, LAID_OUT, on_ranks=False),
     Question(as_leaves, WRITTEN, on_ranks=False),
@@ -93,7 +92,7 @@ def on_other_devices(sample: Sample) -> CheckResult:
 
 
 def _asked(sample: Sample, questions: Sequence[Question]) -> CheckResult:
-    base, subject = verified(sample), sample.subject
+    base, subject = known(sample), sample.subject
     if base is None:
         return CheckResult(outcome=Outcome.NOT_RUN)
     result = CheckResult()

@@ -21,7 +21,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Snapshot
 from gradverify.verifier.questions.call import Call, backward, called
-from gradverify.verifier.questions.verified import Variant, Varied, Verified, verified
+from gradverify.verifier.questions.verified import Variant, Varied, Verified, known
 
 REMEDY_GRAD_OUTPUT = (
     "Compute out of place (g * 2, not g.mul_(2)): autograd may hand the same grad_output to others, who then "
@@ -86,7 +86,7 @@ def watched(base: Verified, found: frozenset[str]) -> Varied:
 
 def written(sample: Sample) -> tuple[Finding, ...]:
     """What is written into by a backward whose gradient is wrong: that may be why (GV401 to GV403)."""
-    base = verified(sample)
+    base = known(sample)
     findings = () if base is None else watched(base, frozenset({"GV101"})).findings
     return tuple(f for f in findings if f.severity is Severity.ERROR)
 
@@ -145,7 +145,7 @@ def _with_every_default(sample: Sample) -> tuple[Argument, ...]:
     return (*arguments, *(Argument(name, default) for name, default in left_out))
 
 
-def saved_tensors(call: Call) -> tuple[Tensor, ...]:
+def _saved_tensors(call: Call) -> tuple[Tensor, ...]:
     """What forward saved for backward; empty where that cannot be read."""
     node = call.node
     result = None if node is None else guard.call(lambda: node.saved_tensors)
@@ -182,7 +182,7 @@ def _written_by_forward(sample: Sample, call: Call, before: dict[int, Snapshot])
         changed = snapshot.rewritten and not snapshot.counted if followed else snapshot.changed
         if not changed or dirty or argument.name in _declared(sample):
             continue
-        read = any(_is_same_memory(t, snapshot.tensor) for t in saved_tensors(call))
+        read = any(_is_same_memory(t, snapshot.tensor) for t in _saved_tensors(call))
         serious = argument.differentiable or read
         why = "which requires grad" if argument.differentiable else "which backward reads"
         yield sample.finding(
@@ -205,7 +205,7 @@ def _written_by_backward(sample: Sample, before: dict[int, Snapshot]) -> Iterato
 
 def _held(sample: Sample, call: Call) -> Iterator[tuple[str, str | None, Snapshot]]:
     """What must outlive backward: (in words, name of the input it is, as it was)."""
-    saved = [t for t in saved_tensors(call) if _is_readable(t)]
+    saved = [t for t in _saved_tensors(call) if _is_readable(t)]
     for number, tensor in enumerate(saved):
         words, name = f"the saved tensor {number}, of shape {list(tensor.shape)}", None
         for argument, passed in zip(sample.arguments, call.passed, strict=True):
@@ -225,7 +225,7 @@ def _on_ctx(base: Verified, call: Call) -> list[Finding]:
     """A warning for an input or output of the call that is an attribute of ctx."""
     if base.sample.subject.across is not None:
         return []
-    for attribute, tensor in attributes(call.node):
+    for attribute, tensor in _attributes(call.node):
         pairs = zip(base.sample.arguments, call.passed, strict=True)
         is_float = tensor.is_floating_point() or tensor.is_complex()
         name = next((a.name for a, p in pairs if p is tensor and is_float), None)
@@ -244,7 +244,7 @@ def _on_ctx(base: Verified, call: Call) -> list[Finding]:
     return []
 
 
-def attributes(node: Any) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
+def _attributes(node: Any) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
     """Tensors among the attributes of ctx, also inside a list, tuple or dict."""
     for name, value in list(getattr(node, "__dict__", {}).items()):
         inside = value.values() if isinstance(value, dict) else value
