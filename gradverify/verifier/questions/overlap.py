@@ -65,9 +65,8 @@ def overlapping(base: Verified) -> Varied:
     }
     others = [called(sample, other), called(sample, other)]
     made = [call.value for call in others if isinstance(call, Returned)]
-    found = _overwritten(base, held)
-    if found is None and len(made) == len(others):
-        found = _backwards(base, first.value, made)
+    found = _backwards(base, first.value, made) if len(made) == len(others) else None
+    found = found or _overwritten(base, held)
     return Varied(() if found is None else (found,), Swept(calls=("interleaved", "kept gradient")))
 
 

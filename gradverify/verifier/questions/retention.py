@@ -13,6 +13,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from itertools import pairwise
 
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -84,11 +85,11 @@ def _recomputed(sample: Sample) -> Iterator[None]:
 
 def growing_memory(base: Verified) -> Varied:
     """An error when every call leaves tensors behind that outlive its graph."""
-    counts = [_alive_after_a_call(base), _alive_after_a_call(base)]
-    while counts[-1] > counts[-2] and len(counts) < CALLS + 1:
-        gc.collect()  # a cycle through ctx is freed by the collector, which takes its time
-        counts.append(_alive_after_a_call(base))
-    if counts[-1] <= counts[-2]:
+    grows = _alive_after_a_call(base) < _alive_after_a_call(base)
+    if grows:
+        counts = [_alive_after_a_call(base, collect=True) for _ in range(CALLS + 1)]
+        grows = all(one < later for one, later in pairwise(counts))
+    if not grows:
         return Varied(swept=Swept(calls=("freed",)))
     finding = base.finding(
         "GV411",
@@ -101,10 +102,12 @@ def growing_memory(base: Verified) -> Varied:
     return Varied((finding,), Swept(calls=("freed",)))
 
 
-def _alive_after_a_call(base: Verified) -> int:
-    """How many tensors Python knows."""
+def _alive_after_a_call(base: Verified, *, collect: bool = False) -> int:
+    """How many tensors Python knows; `collect`: without those in cycles, as one through ctx is."""
     call = called(base.sample)
     if not isinstance(call, Raised):
         backward(base.sample, call.value, base.grad_outputs())
     del call
+    if collect:
+        gc.collect()
     return sum(issubclass(type(one), Tensor) for one in gc.get_objects())
