@@ -111,7 +111,7 @@ class Check:
 
 TABLE = """
 verifier.questions | Varied() | overlap.overlapping_cases overlap.overlapping overlap.module_called_again
-    aliasing.same_tensor_twice aliasing.views_of_one_base aliasing.expanded_inputs leaves.as_leaves
+    aliasing.same_tensor_twice aliasing.views_of_one_base leaves.as_leaves
     changes.changes changes.requires_grad_subsets retention.growing_memory retention.saved_elsewhere
     writes.watched elsewhere.other_devices again.first_call again.again
 verifier.questions | () | again.unrepeatable writes.written again.read_unwritten

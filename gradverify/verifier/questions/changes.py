@@ -224,6 +224,8 @@ def _asked(base: Verified, rows: Sequence[Row]) -> Varied:
         for change, found in alone.items():
             is_error = found.severity is Severity.ERROR
             left_out.add(change.code if is_error else change)
+            if not is_error:
+                del met[change]
             findings.setdefault((change.code, is_error), _narrowed(base, change, found, wanted))
         if not alone:
             pairs = [f for pair in combinations(row, 2) if (f := _judged(base, pair, wanted))]
