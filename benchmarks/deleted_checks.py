@@ -110,15 +110,13 @@ class Check:
 
 
 TABLE = """
-verifier.variations | Varied() | repetition.overlapping_cases aliasing.same_tensor_twice
-    aliasing.views_of_one_base leaves.as_leaves sweep.two_together
-    layouts.grad_output_layouts layouts.input_layouts retention.growing_memory
-    retention.tensor_on_ctx writes.mutation other_devices.other_devices repetition.first_call
-    repetition.interleaved repetition.kept_results repetition.repeated_backward repetition.repeated_runs
-    leaves.requires_grad_subsets uninitialized.unwritten_memory repetition.module_called_again
-verifier.variations | () | sweep.unrepeatable sweep.written uninitialized.read_unwritten
-verifier.variations | CheckResult(outcome=Outcome.NOT_RUN) | sweep.on_other_devices
-verifier.variations | Answer("yes") | vmap.batched transforms.compiled forward_mode.forward_mode
+verifier.questions | Varied() | overlap.overlapping_cases overlap.overlapping overlap.module_called_again
+    aliasing.same_tensor_twice aliasing.views_of_one_base leaves.as_leaves
+    changes.changes changes.requires_grad_subsets retention.growing_memory retention.saved_elsewhere
+    writes.watched elsewhere.other_devices again.first_call again.again
+verifier.questions | () | again.unrepeatable writes.written again.read_unwritten
+verifier.questions | CheckResult(outcome=Outcome.NOT_RUN) | table.on_other_devices
+verifier.questions | Answer("yes") | vmap.batched transforms.compiled forward_mode.forward_mode
     transforms.functional opcheck.registration
 verifier.checks.dtypes | CheckResult() | autocast.autocast asked.beside_float64
 verifier.verify | FirstOrder(CheckResult()) | natively.judged_alone
@@ -146,8 +144,8 @@ verifier | iter(()) | extra_cases.judged_at_three_dimensions
 verifier.checks | () | grad_output.rounded_to
 verifier | iter(()) | extra_cases.judge_beyond
 verifier.diagnose | iter(()) | findings.causes_of
-verifier.variations | None | repetition._called_again
-verifier.variations | False | layouts._is_written
+verifier.questions | None | overlap._of_one_module
+verifier.questions | True | aliasing._writes
 verifier.infer | given[1] | choices._with_longer_tables
 verifier.numerics | given[1:] | one_sided.with_ends
 verifier.checks | frozenset() | grad_output.ignoring_grad_output
@@ -165,7 +163,6 @@ cases | given[0][:1] | sweep.with_each_option
 source | iter(()) | reachable._cast
 verifier | [] | extra_cases._of_overlapping_calls
 verifier | False | run._is_as_meant
-verifier.variations | False | writes._is_repeated
 source | () | reachable.thresholds
 session | [] | aggregate.reported_beside
 session | list(given[0]) | completeness.mark_expected

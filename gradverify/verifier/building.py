@@ -101,6 +101,7 @@ def build_subject(
         again=called.again,
         binds_defaults=kind is TargetKind.FUNCTION and uses_setup_context(value),
         across=across,
+        is_base=case.id not in {c.id for c in plan.cases[1:]},
         is_first_of_options=_is_first_of_options(case, plan.cases),
     ), replace(case, inputs=(*case.inputs, *called.parameters))
 

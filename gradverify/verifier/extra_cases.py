@@ -56,10 +56,10 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.interpreter.launches import programs
 from gradverify.verifier.neighbours.guesses import guarded, guarded_at_unlisted
-from gradverify.verifier.variations.repetition import MOST_CASES, interleaved
-from gradverify.verifier.variations.repetition import overlapping_cases as overlapped
-from gradverify.verifier.variations.uninitialized import read_unwritten
-from gradverify.verifier.variations.verified import verified
+from gradverify.verifier.questions.again import read_unwritten
+from gradverify.verifier.questions.overlap import MOST_CASES, overlapping
+from gradverify.verifier.questions.overlap import overlapping_cases as overlapped
+from gradverify.verifier.questions.verified import verified
 from gradverify.verifier.verification import Verification
 from gradverify.verifier.verify.natively import judged_alone
 from gradverify.verifier.verify.results import at_undeclared, first_order, reference
@@ -124,7 +124,7 @@ def judge_beyond(
 def _of_overlapping_calls(sample: Sample) -> list[Finding]:
     """What a second call of that size changes: a buffer may be kept from some size on."""
     base = verified(sample)
-    found = () if base is None else interleaved(base).findings
+    found = () if base is None else overlapping(base).findings
     return [finding for finding in found if finding.severity is Severity.ERROR]
 
 

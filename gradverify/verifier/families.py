@@ -33,16 +33,10 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.numerics.problem import returned_tensors, substitute
-from gradverify.verifier.variations.sweep import (
-    SWEPT_CODES,
-    UNREPEATABLE,
-    early_gradient,
-    on_other_devices,
-    sweep,
-    unrepeatable,
-    written,
-)
-from gradverify.verifier.variations.transforms import TRANSFORM_CODES, transforms
+from gradverify.verifier.questions.again import early_gradient, unrepeatable
+from gradverify.verifier.questions.table import SWEPT_CODES, UNREPEATABLE, asked, on_other_devices
+from gradverify.verifier.questions.transforms import TRANSFORM_CODES, transforms
+from gradverify.verifier.questions.writes import written
 from gradverify.verifier.verify.natively import (
     judged_alone,
     no_float64_path,
@@ -119,7 +113,7 @@ NOT_RUN = CheckResult(outcome=Outcome.NOT_RUN)
 
 
 def is_swept(sample: Sample) -> bool:
-    """Whether the variations run at this point: the first typical one of each case.
+    """Whether the questions are asked at this point: the first typical one of each case.
 
     Across ranks, of those of the smallest world above 1.
     """
@@ -149,7 +143,7 @@ def run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, Chec
     if Family.CONTRACT in wanted:
         found[Family.CONTRACT] = contract(sample, first)
         if is_swept(sample) and has_gradient and not stops_judgement(found[Family.CONTRACT]):
-            found[Family.CONTRACT] = found[Family.CONTRACT].beside(sweep(sample, early))
+            found[Family.CONTRACT] = found[Family.CONTRACT].beside(asked(sample, early))
     is_derivative = sample.subject.surrogate is None
     if Family.GRADGRADCHECK in wanted and is_swept(sample) and has_gradient and is_derivative:
         found[Family.GRADGRADCHECK] = second_order_natively(sample)
@@ -243,10 +237,10 @@ def _run_reference(sample: Sample, results: Results) -> CheckResult:
     return results.reference
 
 
-def _run_variations(sample: Sample, results: Results) -> CheckResult:
+def _run_questions(sample: Sample, results: Results) -> CheckResult:
     """What the contract has said already, and the sweep of the first typical point once it is verified."""
-    kept, asked = results.contract, _asked_codes(sample)
-    only_swept = bool(asked) and asked <= SWEPT_CODES | TRANSFORM_CODES
+    kept, codes = results.contract, _asked_codes(sample)
+    only_swept = bool(codes) and codes <= SWEPT_CODES | TRANSFORM_CODES
     silent = replace(kept, outcome=Outcome.NOT_RUN)
     has_gradient = _has_a_gradient_to_hold_to(sample, results)
     if not is_swept(sample):
@@ -254,28 +248,28 @@ def _run_variations(sample: Sample, results: Results) -> CheckResult:
         there = sample.point is Point.TYPICAL and sample.subject.other_devices and has_gradient
         kept = silent if only_swept else kept
         return kept.beside(on_other_devices(sample)) if there else kept
-    if asked == {"GV701"} and not sample.subject.other_devices:
+    if codes == {"GV701"} and not sample.subject.other_devices:
         results.not_judged = NO_OTHER_DEVICE
         return silent
-    if not only_swept or not asked <= TRANSFORM_CODES:
+    if not only_swept or not codes <= TRANSFORM_CODES:
         kept = _swept(sample, results, has_gradient=has_gradient)
         if only_swept and not kept.swept.calls and outcome_of(kept.findings) is not Outcome.FAILED:
             results.not_judged = NOT_SWEPT
             return silent
     if has_gradient and not UNREPEATABLE & {f.code for f in kept.findings}:
         kept = kept.beside(transforms(sample, results.first))
-    if only_swept and asked <= TRANSFORM_CODES and all(a == "not-run" for _, a in kept.capabilities):
+    if only_swept and codes <= TRANSFORM_CODES and all(a == "not-run" for _, a in kept.capabilities):
         results.not_judged = "the transforms were not judged: the gradient is not verified, or none applies"
         return replace(kept, outcome=Outcome.NOT_RUN)
     return kept
 
 
 def _swept(sample: Sample, results: Results, *, has_gradient: bool) -> CheckResult:
-    """The contract with what the variations say, or why a gradient that is wrong is another each time."""
+    """The contract with what the questions find, or why a gradient that is wrong is another each time."""
     first = results.first.result
     found = CheckResult()
     if has_gradient:
-        found = sweep(sample, results.early)
+        found = asked(sample, results.early)
     elif first.uncovered or VALUES & {f.code for f in first.findings}:
         results.unrepeatable = unrepeatable(sample)
         findings = results.unrepeatable or written(sample)
@@ -324,7 +318,7 @@ def _run_precision(sample: Sample, results: Results) -> CheckResult:
 CHECKS: tuple[tuple[Family, Callable[[Sample, Results], CheckResult]], ...] = (
     (Family.GRADGRADCHECK, _run_second_order),
     (Family.REFERENCE, _run_reference),
-    (Family.CONTRACT, _run_variations),
+    (Family.CONTRACT, _run_questions),
     (Family.PRECISION, _run_precision),
 )
 """What follows once the first order and the contract are measured, in order."""

@@ -19,14 +19,15 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from gradverify.model import Finding, Severity
+from gradverify.model import Finding, Point, Severity
 from gradverify.verifier.checks.first_order import RETURN_NONE
 from gradverify.verifier.checks.reading import Irregularity, Remark
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.samples import with_defaults
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import apart, listed_names, output_name
-from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import CallProblem, Graph
 from gradverify.verifier.numerics.tolerance import EPSILON
@@ -87,7 +88,8 @@ def contract(sample: Sample, first: FirstOrder) -> CheckResult:
     if sample.draw == 0:
         findings += carried_parameters(sample)
     if sample.draw == 0 and not any(f.code == "GV105" for f in findings):
-        undefined = _undefined_grads(sample) if first.verified else None
+        once = first.verified and sample.point is Point.TYPICAL and sample.subject.is_first_of_options
+        undefined = _undefined_grads(sample) if once else None
         found = (undefined, _without_gradients_of_defaults(sample))
         findings += [one for one in found if one is not None]
     return CheckResult(tuple(findings), outcome_of(findings))
@@ -196,7 +198,9 @@ def _with_undefined(
     sample: Sample, problem: CallProblem, u: tuple[Tensor, ...], undefined: set[int]
 ) -> Finding | None:
     zeros = tuple(torch.zeros_like(t) if k in undefined else t for k, t in enumerate(u))
-    expected = problem.pull_back(problem.primals, zeros)
+    is_zero = len(undefined) == len(u)  # a verified gradient is linear in grad_output
+    nothing: Returned[Gradients] = Returned((None,) * len(problem.primals))
+    expected = nothing if is_zero else problem.pull_back(problem.primals, zeros)
     graph = problem.graph(problem.primals)
     if isinstance(expected, Raised) or isinstance(graph, Raised):
         return None

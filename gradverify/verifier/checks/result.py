@@ -61,7 +61,7 @@ class CheckResult:
     capabilities: tuple[tuple[str, str], ...] = ()
     """What torch's transforms made of it: (name, `yes` | `no` | `wrong` | `not-run`) pairs."""
     swept: Swept = field(default_factory=Swept)
-    """What the variations of a verified case went over."""
+    """What the questions about a verified case went over."""
     not_judged: int = 0
     """Entries that differ by what the rounding of the target's own operations explains."""
     witnesses: frozenset[str] = frozenset()

@@ -147,7 +147,7 @@ class Native:
     why: str
     """Why it has none, as the end of a sentence."""
     brief: bool = False
-    """A call is long: of the variations only those run that find the commonest mistakes."""
+    """A call is long: only the questions that find the commonest mistakes are asked."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,8 @@ class Subject:
     """Devices on which its gradients must be the same."""
     across: Across | None = None
     """The target on several ranks; None in one process."""
+    is_base: bool = True
+    """No listed case comes before this one: what is asked once is asked here."""
     is_first_of_options: bool = True
     """No case before this one has its combination of options: what is asked once for each is asked here."""
     again: Callable[[Sequence[Any]], Callable[..., Any]] | None = None
@@ -221,7 +223,7 @@ class Subject:
 
     @property
     def brief(self) -> bool:
-        """Only the variations that find the commonest mistakes run."""
+        """Only the questions that find the commonest mistakes are asked."""
         return isinstance(self.precision, Native) and self.precision.brief
 
     def on(self, device: str) -> Subject:

@@ -26,9 +26,9 @@ from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, Repairs
 from gradverify.verifier.diagnose.evidence import OfRanks, Options, Point
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
+from gradverify.verifier.questions.changes import requires_grad_subsets
+from gradverify.verifier.questions.verified import verified
 from gradverify.verifier.ranks.placement import columns_of_ranks
-from gradverify.verifier.variations.leaves import requires_grad_subsets
-from gradverify.verifier.variations.verified import verified
 from gradverify.verifier.verify.jacobians import (
     Jacobians,
     first_jacobians,

@@ -1,4 +1,4 @@
-"""Both orders by witnesses, as the results that variations and native dtypes go on from."""
+"""Both orders by witnesses, as the results that questions and native dtypes go on from."""
 
 from __future__ import annotations
 

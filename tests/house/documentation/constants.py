@@ -15,7 +15,7 @@ FOLDERS = (
     "verifier/inputs",
     "verifier/checks",
     "verifier/neighbours",
-    "verifier/variations",
+    "verifier/questions",
 )
 """Rooms in which numbers decide."""
 

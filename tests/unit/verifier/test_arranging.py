@@ -6,13 +6,13 @@ import torch
 from gradverify.verifier.checks.wording import listed_names
 from gradverify.verifier.guard import RandomStates
 from gradverify.verifier.numerics.calling import Snapshot, same_bits
-from gradverify.verifier.variations.layouts import (
+from gradverify.verifier.questions.layouts import (
     ARRANGEMENTS,
     CONJUGATED,
+    EXPANDED,
+    FROM_SUMS,
     arranged,
     described,
-    expanded,
-    expanded_along_first,
 )
 
 DTYPES = [torch.float64, torch.float32, torch.complex128, torch.int64, torch.bool]
@@ -61,8 +61,7 @@ def test_strides_are_those_of_the_name():
 
 def test_expanded_memory_holds_other_values_too():
     """What reads it as contiguous gets a wrong value, and stays within the storage."""
-    x = torch.tensor([2.5])
-    made = expanded(x, torch.empty(3, 4))
+    made = FROM_SUMS[0].arrange(filled((3, 4), torch.float32) + 1.5)
     assert made.stride() == (0, 0)
     assert torch.equal(made, torch.full((3, 4), 2.5))
     assert made.untyped_storage().nbytes() >= 12 * 4
@@ -71,10 +70,10 @@ def test_expanded_memory_holds_other_values_too():
 
 def test_expanded_along_the_first_dimension():
     x = filled((3, 4), torch.float64)
-    made = expanded_along_first(x)
+    made = EXPANDED.arrange(x)
     assert made.stride() == (0, 1)
     assert torch.equal(made, x[:1].expand(3, 4))
-    assert expanded_along_first(x[:1]) is None
+    assert EXPANDED.arrange(x[:1]) is None
 
 
 def test_an_arranged_argument_keeps_its_graph():

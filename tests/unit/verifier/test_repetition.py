@@ -12,9 +12,9 @@ from torch import Tensor
 from gradverify.model import Case, Point, Settings, Severity, Target, TargetKind, TensorInput
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample, Subject
-from gradverify.verifier.variations.repetition import repeated_runs
-from gradverify.verifier.variations.sweep import early_gradient, sweep
-from gradverify.verifier.variations.verified import Verified, verified
+from gradverify.verifier.questions.again import again, early_gradient
+from gradverify.verifier.questions.table import asked
+from gradverify.verifier.questions.verified import Verified, verified
 
 GOLDEN = 0.6180339887498949
 
@@ -84,7 +84,7 @@ def verified_of(function: type[torch.autograd.Function]) -> Verified:
 @pytest.mark.parametrize("start", range(40))
 def test_a_forward_that_does_not_repeat_itself_accuses_no_backward(start: int) -> None:
     OwnFactor.calls = count(start)
-    (finding,) = repeated_runs(verified_of(OwnFactor)).findings
+    (finding,) = again(verified_of(OwnFactor)).findings
     assert finding.code == "GV109"
     assert finding.message.startswith("forward does not repeat itself")
 
@@ -92,16 +92,16 @@ def test_a_forward_that_does_not_repeat_itself_accuses_no_backward(start: int) -
 @pytest.mark.parametrize("start", range(8))
 def test_a_backward_that_does_not_repeat_itself_is_an_error(start: int) -> None:
     OwnGradient.calls = count(start)
-    (finding,) = repeated_runs(verified_of(OwnGradient)).findings
+    (finding,) = again(verified_of(OwnGradient)).findings
     assert (finding.code, finding.severity) == ("GV410", Severity.ERROR)
 
 
 def test_sums_in_another_order_are_not_stochastic() -> None:
-    assert repeated_runs(verified_of(OtherOrder)).findings == ()
+    assert again(verified_of(OtherOrder)).findings == ()
 
 
 @pytest.mark.parametrize("start", range(40))
 def test_nothing_is_held_against_the_gradient_of_a_stochastic_forward(start: int) -> None:
     OwnFactor.calls = count(start)
     sample = sample_of(OwnFactor)
-    assert {f.code for f in sweep(sample, early_gradient(sample)).findings} == {"GV109"}
+    assert {f.code for f in asked(sample, early_gradient(sample)).findings} == {"GV109"}

@@ -11,7 +11,7 @@ from torch import Tensor
 from gradverify.model import Case, Point, Settings, Target, TargetKind, TensorInput
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample, Subject
-from gradverify.verifier.variations.uninitialized import read_unwritten
+from gradverify.verifier.questions.again import read_unwritten
 
 NAN = float("nan")
 

@@ -37,20 +37,12 @@ from gradverify.verifier.numerics.calling import (
     substitute,
     with_zeros,
 )
-from gradverify.verifier.variations.call import called
-from gradverify.verifier.variations.forward_mode import forward_mode
-from gradverify.verifier.variations.opcheck import registration
-from gradverify.verifier.variations.verified import (
-    NOT_RUN,
-    UNSUPPORTED,
-    Answer,
-    Variant,
-    Verified,
-    refusal,
-    verified,
-    wrong,
-)
-from gradverify.verifier.variations.vmap import batched
+from gradverify.verifier.questions.answers import NOT_RUN, UNSUPPORTED, Answer, refusal, wrong
+from gradverify.verifier.questions.call import called
+from gradverify.verifier.questions.forward_mode import forward_mode
+from gradverify.verifier.questions.opcheck import registration
+from gradverify.verifier.questions.verified import Variant, Verified, verified
+from gradverify.verifier.questions.vmap import batched
 
 FUNC = Variant(
     "GV505",
@@ -192,7 +184,7 @@ def transforms(sample: Sample, first: FirstOrder) -> CheckResult:
     """
     subject = sample.subject
     wanted = [t for t in _TRANSFORMS if _is_asked(t, subject)]
-    is_module = subject.target.kind is TargetKind.MODULE
+    is_module = subject.target.kind is TargetKind.MODULE or not subject.is_first_of_options
     if is_module or subject.short or subject.surrogate is not None or not first.verified or not wanted:
         return CheckResult()
     base = verified(sample)

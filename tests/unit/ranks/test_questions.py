@@ -11,17 +11,17 @@ import torch
 from gradverify.model import Case, Point, Settings, Target, TargetKind, TensorInput
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample, Subject
+from gradverify.verifier.questions.elsewhere import late_ranks, other_group
+from gradverify.verifier.questions.table import QUESTIONS, Question, asked
+from gradverify.verifier.questions.verified import Varied, Verified, verified
 from gradverify.verifier.ranks.across import Difference
-from gradverify.verifier.variations.other_devices import late_ranks, other_group
-from gradverify.verifier.variations.sweep import VARIATIONS, sweep
-from gradverify.verifier.variations.verified import Variation, Varied, Verified, verified
 
 CASE = Case("world=2", 0, sizes=(("world", 2),), inputs=(TensorInput("x", (2, 3), placement="local"),))
 
 
 @dataclass
 class Ranks:
-    """What variations ask of a target on ranks."""
+    """What is asked of a target on ranks."""
 
     late: int = -1
     is_swept: bool = True
@@ -93,20 +93,19 @@ def test_what_only_one_process_has_is_not_judged_on_ranks(monkeypatch):
         return lambda _base: ran.append(name) or Varied()
 
     every = (
-        Variation(noting("calls")),
-        Variation(noting("memory"), on_ranks=False),
-        Variation(noting("ranks")),
+        Question(noting("calls")),
+        Question(noting("memory"), on_ranks=False),
+        Question(noting("ranks")),
     )
-    monkeypatch.setattr("gradverify.verifier.variations.sweep.VARIATIONS", every)
+    monkeypatch.setattr("gradverify.verifier.questions.table.QUESTIONS", every)
     for ranks in (None, Ranks()):
-        sweep(base_of(lambda x: 2 * x, ranks).sample)
+        asked(base_of(lambda x: 2 * x, ranks).sample)
     assert ran == ["calls", "memory", "ranks", "calls", "ranks"]
 
 
 def test_which_these_are():
-    assert {v.run.__name__ for v in VARIATIONS if not v.on_ranks} == {
-        "unwritten_memory", "saved_elsewhere", "same_tensor_twice", "views_of_one_base", "as_leaves",
-        "tensor_on_ctx", "growing_memory",
+    assert {q.ask.__name__ for q in QUESTIONS if not q.on_ranks} == {
+        "saved_elsewhere", "same_tensor_twice", "views_of_one_base", "as_leaves", "growing_memory",
     }  # fmt: skip
 
 

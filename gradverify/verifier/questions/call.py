@@ -24,8 +24,8 @@ from gradverify.verifier.numerics.calling import (
 )
 from gradverify.verifier.numerics.problem import OTHER_OUTPUTS
 
-Arrange = Callable[[int, Tensor], Tensor]
-"""What the target is given for the tensor argument at a position: most often the same values elsewhere."""
+Arrange = Callable[[list[Any]], list[Any]]
+"""What the target is given in place of some arguments: most often the same values elsewhere in memory."""
 
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "TypeError"}
@@ -75,64 +75,46 @@ def called(
     *,
     frozen: frozenset[int] = frozenset(),
     arrange: Arrange | None = None,
-    of_one_base: tuple[int, ...] = (),
 ) -> Returned[Call] | Raised:
     """Forward with its graph on fresh arguments, the random states replayed.
 
-    `frozen` are numbers of differentiable inputs that are not to require grad. The tensors at the positions
-    `of_one_base` are views of one larger tensor.
+    `frozen` are numbers of differentiable inputs that are not to require grad.
     """
     problem, arguments = sample.problem, arguments or sample.arguments
-    leaves, passed = _fresh(arguments, frozen, arrange)
-    passed = _as_views(passed, of_one_base) if of_one_base else passed
+    leaves, passed = _fresh(arguments, frozen)
     problem.counter.forward += 1
     problem.random_states.replay()
-    with torch.enable_grad(), problem.around():
-        result = guard.call(problem.function, *arguments_of_call(arguments, passed))
+    with torch.enable_grad():
+        passed = passed if arrange is None else arrange(passed)
+        with problem.around():
+            result = guard.call(problem.function, *arguments_of_call(arguments, passed))
     if isinstance(result, Raised):
         return result
     returned = returned_tensors(result.value)
     picked = tuple(returned[p] for p in problem.output_positions if p < len(returned))
     outputs = tuple(t for t in picked if isinstance(t, Tensor))
     if len(outputs) != len(problem.output_positions):
-        nothing = (
-            " None" if not any(isinstance(t, Tensor) for t in returned) else " other outputs than before"
-        )
-        return Raised(RaisedError(OTHER_OUTPUTS, f"returned{nothing}"))
-    return Returned(Call(leaves, passed, returned, outputs))
+        has_tensors = any(isinstance(t, Tensor) for t in returned)
+        said = "returned other outputs than before" if has_tensors else "returned None"
+        return Raised(RaisedError(OTHER_OUTPUTS, said))
+    return Returned(Call(leaves, tuple(passed), returned, outputs))
 
 
-def _fresh(
-    arguments: Sequence[Argument], frozen: frozenset[int], arrange: Arrange | None
-) -> tuple[Tensors, tuple[Any, ...]]:
+def _fresh(arguments: Sequence[Argument], frozen: frozenset[int]) -> tuple[Tensors, list[Any]]:
     """Leaves, and what the target is passed."""
     leaves = copies([a.value for a in arguments if a.differentiable])
     numbered = iter(enumerate(leaves))
     passed: list[Any] = []
     with torch.enable_grad():
-        for position, argument in enumerate(arguments):
+        for argument in arguments:
             value = argument.value
             if argument.differentiable:
                 number, leaf = next(numbered)
                 value = argument.moved(leaf.requires_grad_(number not in frozen).clone())
             elif isinstance(value, Tensor):
                 value = value.clone()
-            if arrange is not None and isinstance(value, Tensor):
-                value = arrange(position, value)
             passed.append(value)
-    return leaves, tuple(passed)
-
-
-def _as_views(passed: tuple[Any, ...], positions: tuple[int, ...]) -> tuple[Any, ...]:
-    """The same values, those at some positions one behind the other in one tensor, as views of it."""
-    values, start = list(passed), 0
-    with torch.enable_grad():
-        base = torch.cat([values[p].reshape(-1) for p in positions])
-        for p in positions:
-            count = values[p].numel()
-            values[p] = base[start : start + count].view(values[p].shape)
-            start += count
-    return tuple(values)
+    return leaves, passed
 
 
 def backward(

@@ -1,0 +1,1 @@
+"""Questions about a verified call: what must leave its gradient as it is."""

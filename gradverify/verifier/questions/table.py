@@ -1,0 +1,110 @@
+"""The table of questions about a verified call, in the order in which they are asked, and the loop over it.
+
+To add one, write its function in a module of its own and its row here; a code that explains what it would
+find goes into its `unless`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from gradverify.model import Outcome, Severity
+from gradverify.verifier.checks.result import CheckResult, outcome_of
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.memory import hand_back
+from gradverify.verifier.numerics.calling import Gradients
+from gradverify.verifier.questions.again import again, first_call
+from gradverify.verifier.questions.aliasing import same_tensor_twice, views_of_one_base
+from gradverify.verifier.questions.changes import changes
+from gradverify.verifier.questions.elsewhere import late_ranks, other_devices, other_group
+from gradverify.verifier.questions.leaves import as_leaves
+from gradverify.verifier.questions.overlap import module_called_again, overlapping
+from gradverify.verifier.questions.retention import growing_memory, saved_elsewhere
+from gradverify.verifier.questions.verified import Varied, Verified, known
+from gradverify.verifier.questions.writes import watched
+
+SWEPT_CODES = frozenset(
+    {f"GV4{number:02}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 13, 14)} | {"GV701", "GV724"}
+)
+"""Codes that only a question can give."""
+
+UNREPEATABLE = frozenset({"GV109", "GV408", "GV410"})
+"""Where these are found no gradient can be held against the verified one."""
+
+WRITTEN = UNREPEATABLE | {"GV401", "GV402", "GV403"}
+"""What is written to is not the same in the next call either."""
+
+LAID_OUT = WRITTEN | {"GV404", "GV405", "GV406", "GV407"}
+"""What is wrong by itself is wrong together with another change."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A row."""
+
+    ask: Callable[[Verified], Varied] | Callable[[Verified, frozenset[str]], Varied]
+    unless: frozenset[str] = frozenset()
+    """Codes, but of notes, that explain what it would find."""
+    everywhere: bool = False
+    """At every case; else at the first of each combination of options."""
+    is_told: bool = False
+    """It gets the codes that were found before, those of notes as well."""
+    on_ranks: bool = True
+    """It says something of a target on several ranks, whose memory and ctx are in other processes."""
+    brief: bool = False
+    """It finds what is common, in few calls: it is asked where a call is slow, too."""
+
+
+QUESTIONS = (
+    Question(again, everywhere=True, brief=True),
+    Question(watched, is_told=True, brief=True),
+    Question(late_ranks, UNREPEATABLE),
+    Question(other_group, UNREPEATABLE),
+    Question(overlapping, WRITTEN, brief=True),
+    Question(module_called_again, WRITTEN),
+    Question(changes, UNREPEATABLE, everywhere=True, is_told=True, brief=True),
+    Question(saved_elsewhere, WRITTEN, on_ranks=False),
+    Question(same_tensor_twice, WRITTEN, on_ranks=False),
+    Question(views_of_one_base, LAID_OUT, on_ranks=False),
+    Question(as_leaves, WRITTEN, on_ranks=False),
+    Question(other_devices, WRITTEN, everywhere=True, brief=True),
+    Question(growing_memory, on_ranks=False),
+)
+
+
+def asked(sample: Sample, early: Gradients | None = None) -> CheckResult:
+    """Ask everything of a verified sample; `early` is what `early_gradient` gave.
+
+    Nothing to differentiate, or a gradient that is not finite, leaves nothing to hold a call against: the
+    outcome is then `not-run`.
+    """
+    questions = list(QUESTIONS)
+    if early is not None:  # what was in memory is another thing at the first call
+        questions.insert(1, Question(partial(first_call, early=early), UNREPEATABLE, brief=True))
+    return _asked(sample, questions)
+
+
+def on_other_devices(sample: Sample) -> CheckResult:
+    """What other devices make of a verified sample, at a point where nothing else is asked."""
+    return _asked(sample, [Question(other_devices, everywhere=True)])
+
+
+def _asked(sample: Sample, questions: Sequence[Question]) -> CheckResult:
+    base, subject = known(sample), sample.subject
+    if base is None:
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    result = CheckResult()
+    for question in questions:
+        here = question.everywhere or subject.is_first_of_options
+        fits = (question.on_ranks or subject.across is None) and (question.brief or not subject.brief)
+        found = {f.code for f in result.findings if f.severity is not Severity.NOTE}
+        if here and fits and not found & question.unless:
+            hand_back(sample.inputs.size)
+            told = (frozenset(f.code for f in result.findings),) if question.is_told else ()
+            varied = question.ask(base, *told)
+            result = result.beside(
+                CheckResult(varied.findings, outcome_of(varied.findings), swept=varied.swept)
+            )
+    return result

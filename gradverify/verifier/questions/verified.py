@@ -1,0 +1,382 @@
+"""The verified gradient that every changed call must reproduce, and when a difference from it counts.
+
+Another layout sums in another order: what `witnesses/rounding.py` says that rounding moves is no difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Entries, Finding, RaisedError, Severity, Swept, TargetKind, indexed
+from gradverify.verifier.checks.result import OTHER_VALUES
+from gradverify.verifier.checks.subject import Sample, first_line
+from gradverify.verifier.checks.wording import apart, number, vector_entries
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
+from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, CallProblem, Layout
+from gradverify.verifier.questions.call import Call, backward, called, is_accident
+from gradverify.verifier.witnesses.rounding import FACTOR, OF_A_ROW, has_digits_of_float32, spread
+
+OF_TERMS = 1e-9
+"""Share of the size of a gradient's terms that sums in another order may move it by, whatever is left."""
+
+
+@dataclass(frozen=True)
+class Varied:
+    """What one question found, and what it really went over."""
+
+    findings: tuple[Finding, ...] = ()
+    swept: Swept = field(default_factory=Swept)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The worst place at which two gradients, or two results of forward, differ."""
+
+    place: str
+    """`x[0,2]`."""
+    name: str
+    """The input, or the output, it belongs to."""
+    got: float
+    wanted: float
+    missing: bool = False
+    """There is no gradient at all: None."""
+    block: int = 0
+    """The number of that input, or of that output."""
+    entries: Entries | None = None
+    """All of it that differs, the worst ones by name."""
+    noise: float = 0.0
+    """Where nothing is known: how far its own rounding moves what is there."""
+
+    @property
+    def values(self) -> str:
+        """`0.5 instead of 0.25`."""
+        got, wanted = apart(self.got, self.wanted)
+        return f"{'None' if self.missing else got} instead of {wanted}"
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A sample whose first order is verified, with one gradient of it."""
+
+    sample: Sample
+    u: Tensor
+    """The grad_outputs, flat: signed, never near zero, never all alike."""
+    gradient: Tensor
+    """What backward returns for them, flat."""
+    values: Tensor
+    """What forward returns, flat."""
+    forward_draws: bool
+    """Forward draws random numbers: with another layout it may draw others."""
+    backward_draws: bool
+
+    @property
+    def inputs(self) -> Layout:
+        """Layout of the differentiable inputs."""
+        return self.sample.inputs
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the differentiable inputs."""
+        return self.sample.problem.input_names
+
+    @property
+    def draws(self) -> bool:
+        """Forward or backward draws random numbers."""
+        return self.forward_draws or self.backward_draws
+
+    def is_passed(self, argument: Argument) -> bool:
+        """Whether the caller passes this argument: a module allocates its own parameters."""
+        is_module = self.sample.subject.target.kind is TargetKind.MODULE
+        return not (is_module and argument.name.startswith("self."))
+
+    def grad_outputs(self, flat: Tensor | None = None) -> Tensors:
+        """Fresh grad_outputs, one for each output."""
+        return self.sample.problem.outputs.unflatten(self.u if flat is None else flat)
+
+    def gradient_for(self, flat: Tensor) -> Tensor | None:
+        """The gradient for other grad_outputs by an ordinary call, flat; None where it raises."""
+        return _gradient_at(self.sample.problem, flat, _inputs_of(self.sample))
+
+    def at(self, arguments: tuple[Argument, ...]) -> Verified | None:
+        """The same target at other values of its arguments; None where it raises or is not finite."""
+        problem = replace(self.sample.problem, arguments=arguments)
+        return verified(replace(self.sample, arguments=arguments, problem=problem))
+
+    def difference(
+        self,
+        got: Gradients,
+        wanted: Tensor | None = None,
+        *,
+        u: Tensor | None = None,
+        only: frozenset[int] | None = None,
+        rounding_of: CallProblem | None = None,
+    ) -> Difference | None:
+        """Where gradients differ from the verified one by more than rounding and the tolerance.
+
+        `u` are the grad_outputs they were computed for, `only` the numbers of the inputs to look at.
+        `rounding_of` is where they come from, if it rounds otherwise than the verified problem.
+        """
+        base = self.gradient if wanted is None else wanted
+        flat = self.inputs.flatten(got)
+        for position, block in enumerate(self.inputs.blocks):
+            if only is not None and position not in only:
+                flat[block.start : block.stop] = base[block.start : block.stop]
+
+        def noise() -> Tensor:
+            problems = (self.sample.problem, *([] if rounding_of is None else [rounding_of]))
+            moved = [
+                self._spread(partial(_gradient_at, p, self.u if u is None else u), base) for p in problems
+            ]
+            return torch.stack(moved).sum(0)
+
+        cap = max(OF_A_ROW * _largest(base), self._of_terms)
+        found = self._differs(flat, base, self.inputs, self.names, noise, cap)
+        return found and replace(found, missing=got[found.block] is None)
+
+    def unrepeated(self, gradient: Tensor) -> Difference | None:
+        """Where the gradient (flat) of the very same call differs by more than sums in another order do."""
+
+        def noise() -> Tensor:
+            here = partial(_gradient_at, self.sample.problem, self.u)
+            return self._spread(here, self.gradient).clamp_max(self._of_terms)
+
+        return self._differs(gradient, self.gradient, self.inputs, self.names, noise, math.inf)
+
+    def forward_difference(self, outputs: Sequence[Tensor], *, same: bool = False) -> Difference | None:
+        """Where results of forward differ from those of the verified call.
+
+        `same`: they are those of the very same call, and differ by more than sums in another order do.
+        """
+        problem = self.sample.problem
+        layout, positions = problem.outputs, problem.output_positions
+        if [t.shape for t in outputs] != [t.shape for t in layout.unflatten(self.values)]:
+            return Difference("the shape of the result", "the output", torch.nan, torch.nan)
+        names = [f"output {p}" if len(positions) > 1 else "y" for p in positions]
+        cap = OF_TERMS * _largest(self.values) if same else math.inf
+
+        def noise() -> Tensor:
+            return self._spread(partial(_values_at, problem), self.values).clamp_max(cap)
+
+        found = self._differs(layout.flatten(outputs), self.values, layout, names, noise, math.inf)
+        return found and replace(found, entries=found.entries and _of_output(found.entries))
+
+    def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - of Finding
+        """A finding at this sample."""
+        return self.sample.finding(code, message, **fields)
+
+    def _differs(
+        self,
+        got: Tensor,
+        wanted: Tensor,
+        layout: Layout,
+        names: Sequence[str],
+        noise: Callable[[], Tensor],
+        cap: float,
+    ) -> Difference | None:
+        """Where flat values are off by more than the tolerance and by more than rounding, if anywhere.
+
+        Rounding beyond `cap` excuses nothing: what is off by less is unknown.
+        """
+        off, bound = _off(got, wanted), self._tolerance(wanted, layout)
+        if not (off > bound).any():
+            return None
+        rounding = noise()
+        wrong = off > torch.maximum(bound, rounding)
+        is_known = bool(wrong.any())
+        if not is_known:
+            wrong = off > torch.maximum(bound, rounding.clamp_max(cap))
+            if not wrong.any():
+                return None
+        worst = int(torch.where(wrong, off, -1.0).argmax())
+        position = layout.block_of(worst)
+        block = layout.blocks[position]
+        here = slice(block.start, block.stop)
+        bound = torch.maximum(bound, rounding)
+        return Difference(
+            indexed(names[position], block.index(worst)),
+            names[position],
+            got[worst].item(),
+            wanted[worst].item(),
+            block=position,
+            entries=vector_entries(got[here], wanted[here], bound[here], wrong[here], block),
+            noise=0.0 if is_known else rounding[worst].item(),
+        )
+
+    def _spread(self, results: Callable[[Tensor], Tensor | None], like: Tensor) -> Tensor:
+        """How far rounding explains that results go, one for each."""
+        short = has_digits_of_float32(self.values) or has_digits_of_float32(self.gradient)
+        eps = torch.finfo(torch.float32 if short else torch.float64).eps
+        x = _inputs_of(self.sample)
+        moved = spread(results, x, max(eps, float(self.inputs.rounding.max())))
+        return torch.zeros_like(like) if moved is None else FACTOR * moved.nan_to_num(0.0, 0.0, 0.0)
+
+    @property
+    def _of_terms(self) -> float:
+        """What sums in another order may move a gradient; where it cancels, its terms are about |f| / |x|."""
+        size = _inputs_of(self.sample).abs()
+        typical = float(size[size > 0].median()) if (size > 0).any() else 1.0
+        return OF_TERMS * max(_largest(self.gradient), _largest(self.values) / typical)
+
+    def _tolerance(self, base: Tensor, layout: Layout) -> Tensor:
+        settings, size = self.sample.subject.settings, base.abs().nan_to_num(0.0, 0.0, 0.0)
+        bound = torch.full_like(base, settings.atol)
+        for block in layout.blocks:
+            own = slice(block.start, block.stop)
+            if block.stop > block.start:
+                eps = torch.finfo(block.dtype).eps
+                rtol = max(settings.rtol, eps**0.5 if eps > torch.finfo(torch.float64).eps else 0.0)
+                bound[own] += rtol * (size[own] + size[own].median())
+        return bound
+
+
+def _largest(values: Tensor) -> float:
+    return float(values.abs().nan_to_num(0.0, 0.0, 0.0).max()) if values.numel() else 0.0
+
+
+def _gradient_at(problem: CallProblem, u: Tensor, x: Tensor) -> Tensor | None:
+    inputs = Layout.of(problem.primals)
+    result = problem.pull_back(inputs.unflatten(x), problem.outputs.unflatten(u))
+    return None if isinstance(result, Raised) else inputs.flatten(result.value)
+
+
+def _values_at(problem: CallProblem, x: Tensor) -> Tensor | None:
+    result = problem.evaluate(Layout.of(problem.primals).unflatten(x))
+    return None if isinstance(result, Raised) else problem.outputs.flatten(result.value)
+
+
+def _off(got: Tensor, wanted: Tensor) -> Tensor:
+    """Absolute differences: none where both are the same, infinite where one of them is not finite."""
+    off = (got - wanted).abs()
+    same = (got == wanted) | (got.isnan() & wanted.isnan())
+    return torch.where(same, 0.0, torch.where(off.isfinite(), off, torch.inf))
+
+
+def _of_output(entries: Entries) -> Entries:
+    """The same of a result, which has no input."""
+    worst = tuple(replace(e, output=e.input or (), input=None) for e in entries.worst)
+    return replace(entries, worst=worst)
+
+
+def cotangents(sample: Sample) -> Tensor:
+    """The grad_outputs of the verified gradient, flat: signed, never near zero, never all alike."""
+    return random_signs(sample.problem.outputs.size, sample.case.seed + 31)
+
+
+def known(sample: Sample) -> Verified | None:
+    """The same, measured once for the values that a case was asked at last."""
+    by_case: dict[object, Verified] = sample.subject.learnt.setdefault(Verified, {})  # type: ignore[assignment]
+    key = (sample.case.id, sample.subject.native, sample.subject.short, sample.subject.settings.device)
+    base = by_case.get(key)
+    if (
+        base is None
+        or base.inputs != sample.inputs
+        or not torch.equal(_inputs_of(base.sample), _inputs_of(sample))
+    ):
+        base = verified(sample)
+        if base is not None:
+            by_case[key] = base
+    return base
+
+
+def _inputs_of(sample: Sample) -> Tensor:
+    return sample.inputs.flatten(sample.problem.primals)
+
+
+def verified(sample: Sample) -> Verified | None:
+    """One gradient of a verified sample, at a random signed grad_output; None where it raises.
+
+    None as well where it is not finite, or where there is nothing to differentiate.
+    """
+    problem = sample.problem
+    if not sample.inputs.size or not problem.outputs.size:
+        return None
+    u = cotangents(sample)
+    call = called(sample)
+    forward_draws = not problem.random_states.untouched()
+    if isinstance(call, Raised):
+        return None
+    values = problem.outputs.flatten(copies(call.value.outputs))
+    result = backward(sample, call.value, problem.outputs.unflatten(u))
+    backward_draws = not problem.random_states.untouched()
+    if isinstance(result, Raised):
+        return None
+    gradient = sample.inputs.flatten(result.value)
+    if not gradient.isfinite().all():
+        return None
+    return Verified(sample, u, gradient, values, forward_draws, backward_draws)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to change a call, and how what it changes is reported."""
+
+    code: str
+    when: str
+    """`when grad_output is transposed`: the end of a sentence."""
+    hint: str
+    than: str = ""
+    """What gives the value that was expected: `, which contiguous ones give`."""
+    output: int | None = None
+    part: str = ""
+
+    def forward(self, base: Verified, outputs: Sequence[Tensor]) -> Finding | None:
+        """The finding where forward gives another result."""
+        moved = base.forward_difference(outputs)
+        if moved is None:
+            return None
+        said = f"forward gives another result {self.when}: {moved.place} is {moved.values}{self.than}"
+        return base.finding(self.code, said, hint=self.hint)
+
+    def both(self, base: Verified, outputs: Sequence[Tensor], gradients: Gradients) -> Finding | None:
+        """The finding where forward gives another result, or else backward another gradient."""
+        moved = self.forward(base, outputs)
+        difference = None if moved is not None else base.difference(gradients)
+        return moved if difference is None else self.differs(base, difference)
+
+    def gradient(self, base: Verified, call: Call) -> Finding | RaisedError | None:
+        """The finding where backward gives another gradient than the verified one; what it raised."""
+        result = backward(base.sample, call, base.grad_outputs())
+        if isinstance(result, Raised):
+            return result.error
+        difference = base.difference(result.value)
+        return None if difference is None else self.differs(base, difference)
+
+    def differs(self, base: Verified, found: Difference) -> Finding:
+        """The finding on a gradient that is another one; GV109 where its own rounding leaves no digit."""
+        code, hint = self.code, self.hint
+        said = f"is wrong {self.when}: {found.place} is {found.values}{self.than}"
+        if found.noise:
+            code, hint = "GV109", OTHER_VALUES
+            said = (
+                f"could not be verified {self.when}: it is unstable, its own rounding moves {found.place} by "
+                f"{number(found.noise)}, and it is {found.values}"
+            )
+        said = f"the gradient of `{found.name}` {said}"
+        return base.finding(code, said, hint=hint, input=found.name, output=self.output, part=self.part)
+
+    def raised(
+        self, base: Verified, error: RaisedError, what: str = "backward", *, serious: bool | None = None
+    ) -> Finding:
+        """The finding on an exception: an error where it is a mistake (`serious`), else a note."""
+        is_error = is_accident(error) if serious is None else serious
+        returned = error.type == OTHER_OUTPUTS
+        said = f"raises {error.type} {self.when}: {first_line(error.message)}"
+        return base.finding(
+            self.code,
+            f"{what} {f'{error.message} {self.when}' if returned else said}",
+            hint=self.hint,
+            output=self.output,
+            raised=None if returned else error,
+            part=self.part,
+            severity=Severity.ERROR if is_error else Severity.NOTE,
+        )
