@@ -70,7 +70,6 @@ def _findings(place: Place, family: Family, kept: Kept, build: Build) -> tuple[F
         # They are ordinary values: what is checked at the first typical draw alone is checked here.
         judged = replace(sample, point=Point.TYPICAL, draw=0)
     results, _ = run_checks(judged, frozenset({family}))
-    sample.judged.update(judged.judged)
     # What was reported as an error is one whatever was guessed, so no guard is asked here.
     return tuple(f for result in results.values() for f in result.findings)
 

@@ -1,9 +1,4 @@
-"""What was drawn and measured of one target: while it is judged, nothing is measured twice.
-
-How many calls the errors of a target may cost: causes, changes of backward, smaller inputs.
-
-Both Jacobians of a sample, measured once whoever asks for them.
-"""
+"""What is kept of one target from request to request, and how many calls its errors may cost."""
 
 from __future__ import annotations
 
@@ -12,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
 from gradverify.model import Case, CasePoint, Effort, Finding, Point, Target
 from gradverify.model.words import Scalar
 from gradverify.rules import Family
@@ -21,42 +14,11 @@ from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject
-from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.jacobian import KnownColumns
-from gradverify.verifier.numerics.large import LARGEST_JACOBIAN, Certificate, judge_any_size
-from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
-from gradverify.verifier.numerics.tolerance import Tolerance
-from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 if TYPE_CHECKING:  # the hypotheses are many modules, and most targets need none
     from gradverify.verifier.diagnose import evidence
     from gradverify.verifier.diagnose.edits.own_backward import Repairs
     from gradverify.verifier.diagnose.ladder import Diagnosis
-
-
-def judged_jacobians(
-    sample: Sample,
-    problem: CallProblem | VjpProblem,
-    *,
-    largest: int = LARGEST_JACOBIAN,
-    noise: Tensor | None = None,
-    known: KnownColumns | None = None,
-) -> Judged | Certificate | NotJudged | Raised:
-    """Judge the problem of a sample, or its second-order problem; see `judge_any_size`.
-
-    Whole Jacobians are kept with the sample: the next one who asks for this order gets the same.
-    """
-    order = 1 if isinstance(problem, CallProblem) else 2
-    if order in sample.judged:
-        return sample.judged[order]
-    if sample.is_native:
-        return NotJudged("there is no float64 path")
-    settings = sample.subject.settings
-    tolerance = Tolerance(settings.rtol, settings.atol)
-    judged = judge_any_size(problem, tolerance, noise=noise, known=known, largest=largest)
-    if isinstance(judged, Judged) and judged.inputs.size == Layout.of(problem.primals).size:
-        sample.judged[order] = judged
-    return judged
 
 
 TIMES = 8
@@ -103,9 +65,6 @@ class Allowance:
         return is_covered
 
 
-MOST_ENTRIES = 2_000_000
-"""Entries of Jacobians that are kept of one target: with what was measured of each, some 100 MB."""
-
 Build = Callable[[Case], tuple[Subject, Case] | Finding]
 """A case to the subject that it is verified with."""
 
@@ -144,8 +103,6 @@ class Kept:
     """By code, output and input of a finding."""
     reader: Reader = field(default_factory=Reader)
     """What reads its backward: a sample holds it, whichever request asks for it again."""
-    entries: int = 0
-    """Of the Jacobians that are kept."""
     precision: dict[tuple[tuple[str, Scalar], ...], Float64 | Native] = field(default_factory=dict)
     """In what it is judged, by its options."""
     short: str = ""
@@ -159,7 +116,7 @@ class Kept:
         """Forget everything: the target is verified anew."""
         for kept in (self.samples, self.points, self.findings, self.causes, self.precision, self.learnt):
             kept.clear()
-        self.repairs, self.entries = None, 0
+        self.repairs = None
         self.short = ""
         self.reader.reset()
 
@@ -173,10 +130,5 @@ class Kept:
         return self.samples[place]
 
     def note(self, place: Place, sample: Sample) -> None:
-        """Keep a sample that was judged, and what was measured of it as far as there is room."""
+        """Keep a sample that was judged."""
         self.samples[place] = sample
-        entries = sum(judged.comparison.analytical.numel() for judged in sample.judged.values())
-        if self.entries + entries > MOST_ENTRIES:
-            sample.judged.clear()
-            return
-        self.entries += entries

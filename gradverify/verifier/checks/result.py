@@ -7,11 +7,6 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from gradverify.model import Finding, Outcome, Severity, Swept
-from gradverify.verifier.numerics.compare import Comparison
-from gradverify.verifier.numerics.jacobian import NumericalJacobian
-
-NO_VALUE = "Leave out the sizes or values at which it is nan or inf: they have no derivative."
-"""What to try where no step is to blame."""
 
 OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
 """What to try where values are to blame."""
@@ -25,12 +20,6 @@ SAME_NUMBERS = (
 
 NOT_REPEATED = "not-repeated"
 """The cause of a gradient that is another one each time, forward and every random state being the same."""
-
-ROUNDED_AWAY = (
-    "the gradient and the numerical derivative differ by no more than the round-off of the target's own "
-    "operations, which leaves no digit of either (a saturated function, or numbers that cancel)"
-)
-"""Why a pair without a single judged entry is inconclusive."""
 
 
 WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
@@ -81,21 +70,18 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class FirstOrder:
-    """Both first-order Jacobians and how they compare: later checks build on it."""
+    """What is known of the gradient: later checks build on it."""
 
     result: CheckResult
-    comparison: Comparison | None = None
-    measured: NumericalJacobian | None = None
     single_precision: bool = False
     """Forward computes in float32 inside, so backward may."""
     proven: bool = False
-    """Passed without Jacobians: by the certificate, or by torch under `--engine torch`."""
+    """By the witnesses, or by torch under `--engine torch`."""
 
     @property
     def verified(self) -> bool:
         """Backward gives the derivative at this point, as far as it could be measured."""
-        known = self.comparison is not None or self.proven
-        return known and self.result.outcome is Outcome.PASSED
+        return self.proven and self.result.outcome is Outcome.PASSED
 
 
 def outcome_of(findings: list[Finding] | tuple[Finding, ...]) -> Outcome:

@@ -18,35 +18,21 @@ from gradverify.verifier.checks.first_order import (
 )
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.result import (
-    NO_VALUE,
-    ROUNDED_AWAY,
     CheckResult,
-    FirstOrder,
-    Uncovered,
-    outcome_of,
 )
 from gradverify.verifier.checks.second_order_messages import (
-    Cuts,
-    SecondPair,
-    because_of,
     cut_by_kernel,
-    detached,
-    graph_cuts,
-    offered,
-    second_pairs,
-    wrong_block,
 )
 from gradverify.verifier.checks.subject import Sample, first_line
-from gradverify.verifier.checks.wording import apart, why_unknown
+from gradverify.verifier.checks.wording import apart
 from gradverify.verifier.collect.discover import compiled_calls
 from gradverify.verifier.engine import run_every_node
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import launches
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Graph, Layout, VjpProblem
-from gradverify.verifier.numerics.round_off import gradient_spread
-from gradverify.verifier.numerics.tolerance import KNOWN, SAFETY, Tolerance, distance
-from gradverify.verifier.numerics.verdict import Judged
+from gradverify.verifier.numerics.tolerance import EPSILON, KNOWN, Tolerance, distance
+from gradverify.verifier.witnesses.rounding import FACTOR, spread
 
 MOST_INPUTS = 4
 """So many inputs require grad alone."""
@@ -143,7 +129,14 @@ def _is_off(
     allowed = Tolerance(settings.rtol, settings.atol).allowed(wanted[None], layout)[0]
     wrong = ~(distance(found, wanted) <= allowed)
     if wrong.any():
-        noise = SAFETY * gradient_spread(alone, weights, wanted)
+        inputs = Layout.of(alone.primals)
+
+        def gradient(x: Tensor) -> Tensor | None:
+            made = alone.pull_back(inputs.unflatten(x), weights)
+            return None if isinstance(made, Raised) else layout.flatten(made.value)
+
+        moved = spread(gradient, inputs.flatten(alone.primals), EPSILON)
+        noise = torch.zeros_like(wanted) if moved is None else FACTOR * moved
         allowed = allowed + noise.clamp_max(KNOWN * wanted.abs().max().item())
         wrong = ~(distance(found, wanted) <= allowed)
     return wrong
@@ -192,28 +185,6 @@ def _ran_kernels(sample: Sample, before: int) -> bool:
     return launches() > before or (backward is not None and bool(compiled_calls([backward])))
 
 
-def compare_second_order(
-    sample: Sample, second: VjpProblem, judged: Judged, first: FirstOrder
-) -> CheckResult:
-    """What a judged second-order problem says, in findings."""
-    pairs = second_pairs(second, judged)
-    wrong = [pair for pair in pairs if pair.wrong.any()]
-    cuts = graph_cuts(sample, second) if wrong else Cuts()
-    if wrong and not judged.comparison.analytical.any():
-        finding = offered(sample, because_of(detached(sample, wrong), cuts))
-        outcome = Outcome.PASSED if sample.subject.inferred else Outcome.FAILED
-        return CheckResult((finding,), outcome, capability="wrong")
-    findings = [offered(sample, because_of(wrong_block(sample, pair), cuts)) for pair in wrong]
-    return CheckResult(
-        tuple(findings),
-        outcome_of(findings),
-        _uncovered(sample, second, pairs, first),
-        judged.comparison.smallest_visible,
-        "wrong" if findings else "yes",
-        not_judged=int(judged.comparison.not_judged.sum()),
-    )
-
-
 def refusal(graph: Graph) -> RaisedError | None:
     """What differentiating the gradients raises, None if it does not.
 
@@ -243,45 +214,3 @@ def _raised(sample: Sample, error: RaisedError, when: str) -> CheckResult:
         raised=None if is_marked else error,
     )
     return CheckResult((finding,), Outcome.PASSED, capability="no")
-
-
-def _uncovered(
-    sample: Sample, second: VjpProblem, pairs: list[SecondPair], first: FirstOrder
-) -> dict[tuple[int, str], Uncovered]:
-    """Second-order pairs that could not be judged, except where the first derivative itself vanishes."""
-    found = {}
-    for pair in pairs:
-        comparison, wrong = pair.judged.comparison, pair.wrong
-        masks = (comparison.covered, comparison.kinks, comparison.not_judged)
-        covered, kinks, rounded_away = map(pair.part, masks)
-        mask = ~covered & ~kinks & ~wrong & ~rounded_away
-        if not pair.part(comparison.telling).any() and not wrong.any():
-            mask |= rounded_away
-        if mask.any() and not _vanishes(sample, first, pair.position):
-            found[pair.position, f"second order, {pair.by}"] = _why(second, pair, mask)
-    return found
-
-
-def _why(second: VjpProblem, pair: SecondPair, mask: Tensor) -> Uncovered:
-    """Why a second-order pair could not be judged."""
-    judged = pair.judged
-    if pair.part(judged.comparison.not_judged)[mask].all():
-        return Uncovered(mask, ROUNDED_AWAY)
-    rows = slice(pair.output.start, pair.output.stop)
-    if (~judged.measured.centre.isfinite())[rows][mask.any(dim=1)].all():
-        return Uncovered(mask, "the gradient itself is not finite at these inputs", NO_VALUE)
-    if not pair.part(judged.measured.error)[mask].isfinite().all():
-        places = torch.zeros_like(judged.comparison.covered)
-        pair.part(places)[mask] = True
-        return Uncovered(mask, *why_unknown(second, judged, places, "the gradient"))
-    return Uncovered(mask, "the numerical second derivative is too noisy here")
-
-
-def _vanishes(sample: Sample, first: FirstOrder, position: int) -> bool:
-    """Whether the first derivative by an input is zero to within its measured error."""
-    if first.comparison is None:
-        return False
-    source = sample.inputs.blocks[position]
-    columns = slice(source.start, source.stop)
-    values, bounds = first.comparison.numerical[:, columns].abs(), first.comparison.bound[:, columns]
-    return bool((values <= bounds).all())

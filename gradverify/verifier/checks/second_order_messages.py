@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -25,27 +25,19 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
-from gradverify.model import Entries, Finding, LinePatch, Severity, SourceChange, indexed, shown_path
+from gradverify.model import Finding, LinePatch, Severity, SourceChange, indexed, shown_path
 from gradverify.source import Method, cuts, definition, import_line, is_bound_above
 from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (
-    blocks,
-    by_how_much,
-    count_of,
-    entries_of,
-    is_finite,
-    map_of,
     number,
-    part,
 )
 from gradverify.verifier.collect.discover import wrapped_backward
 from gradverify.verifier.collect.forward_itself import StandInContext, run_watched
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
-from gradverify.verifier.numerics.problem import Block, VjpProblem
-from gradverify.verifier.numerics.verdict import Judged
+from gradverify.verifier.numerics.problem import VjpProblem
 
 DECORATOR = once_differentiable.__name__
 
@@ -198,96 +190,9 @@ FIRST_ORDER_ONLY = (
     "If no second derivative is meant, say so: @torch.autograd.function.once_differentiable above backward."
 )
 
-DETACHED = (
-    "Mark backward with @torch.autograd.function.once_differentiable, so that a double backward raises "
-    "instead of losing a term; or build it from differentiable operations. To accept it: "
-    'ignore: {GV2: "first order only"}.'
-)
-
-PARTLY_DETACHED = (
-    "Something that backward uses is detached (an intermediate kept on ctx instead of saved as an input or "
-    "output, .detach(), .data, no_grad), or a Function that backward calls returns None or zeros for it. "
-    "Recompute it in backward from saved inputs."
-)
 
 FIRST_ROWS = 16
 """So many entries of the outputs are asked for one on which the gradient depends: of a ReLU many are zero."""
-
-NOT_FINITE = (
-    " Is a root, a power or a quotient taken of 0 and hidden by torch.where or a product with 0? Its "
-    "derivative is infinite, and inf * 0 is NaN: mask the argument, not the result."
-)
-"""The usual origin of a NaN in a second derivative whose first is finite."""
-
-
-@dataclass(frozen=True)
-class SecondPair:
-    """One block of the second-order Jacobian: the gradient of one input by another input or grad_output."""
-
-    judged: Judged
-    gradient_of: str
-    by: str
-    output: Block
-    source: Block
-    position: int
-
-    def part(self, matrix: Tensor) -> Tensor:
-        """The block of an M × N matrix."""
-        return part(matrix, self.output, self.source)
-
-    @property
-    def wrong(self) -> Tensor:
-        """Where it is wrong, or not finite."""
-        return self.part(self.judged.comparison.wrong | self.judged.comparison.nonfinite)
-
-    @property
-    def is_cut(self) -> bool:
-        """Double backward gives zeros alone."""
-        return not self.part(self.judged.comparison.analytical).any()
-
-    @property
-    def largest(self) -> float:
-        """The largest derivative of the block."""
-        return self.part(self.judged.comparison.numerical).abs().max().item()
-
-    def place(self) -> str:
-        """That derivative by name, with its value."""
-        values = self.part(self.judged.comparison.numerical)
-        row, column = divmod(int(values.abs().argmax()), values.shape[1])
-        gradient = indexed(self.gradient_of, self.output.index(self.output.start + row))
-        by = indexed(self.by, self.source.index(self.source.start + column))
-        return f"d grad of {gradient} / d {by} is {number(values[row, column].item())}"
-
-    def entries(self) -> Entries:
-        """Its wrong entries."""
-        comparison = self.judged.comparison
-        compared = (comparison.analytical, comparison.numerical, comparison.bound)
-        actual, expected, bound = map(self.part, compared)
-        return entries_of(actual, expected, bound, self.wrong, self.output, self.source)
-
-
-def second_pairs(second: VjpProblem, judged: Judged) -> list[SecondPair]:
-    """Every block."""
-    names = second.input_names
-    return [
-        SecondPair(judged, names[o], names[i], output, source, o)
-        for o, output, i, source in blocks(judged.outputs, judged.inputs)
-    ]
-
-
-def detached(sample: Sample, wrong: Sequence[SecondPair]) -> Finding:
-    """All of a second derivative is zero where it should not be."""
-    worst = max(wrong, key=lambda pair: pair.largest)
-    return sample.finding(
-        "GV202",
-        f"the second derivative is silently cut: for autograd the gradient of `{worst.gradient_of}` depends "
-        f"on nothing, but {worst.place()}",
-        hint=DETACHED,
-        input=worst.by,
-        output=worst.position,
-        severity=Severity.WARNING if sample.subject.inferred else Severity.ERROR,
-        cause="detached",
-    )
 
 
 def cut_by_kernel(sample: Sample) -> Finding | None:
@@ -320,39 +225,6 @@ def cut_by_kernel(sample: Sample) -> Finding | None:
         input=name,
         severity=Severity.WARNING,
         cause="detached",
-    )
-
-
-def wrong_block(sample: Sample, pair: SecondPair) -> Finding:
-    """One block of it is zero, or another one."""
-    entries, comparison = pair.entries(), pair.judged.comparison
-    if pair.is_cut:
-        return sample.finding(
-            "GV202",
-            f"part of the second derivative is silently cut: the gradient of `{pair.gradient_of}` does not "
-            f"depend on `{pair.by}` for autograd, but {pair.place()}",
-            hint=f"{PARTLY_DETACHED} {FIRST_ORDER_ONLY}",
-            input=pair.by,
-            output=pair.position,
-            entries=entries,
-            cause="detached",
-        )
-    compared = (pair.part(comparison.analytical), pair.part(comparison.numerical))
-    bound, wrong = pair.part(comparison.bound), pair.wrong
-    off = (compared[0] - compared[1]).abs()[wrong].max() / bound[wrong].max().clamp_min(1e-300)
-    return sample.finding(
-        "GV201",
-        f"the second derivative (gradient of `{pair.gradient_of}` by `{pair.by}`) is wrong at "
-        f"{count_of(entries.wrong, entries.checked)}, {by_how_much(entries)}",
-        hint="The first derivative is right. What backward computes must itself be differentiable in its "
-        f"inputs and in grad_output. {FIRST_ORDER_ONLY}" + ("" if is_finite(entries) else NOT_FINITE),
-        input=pair.by,
-        output=pair.position,
-        entries=entries,
-        map=map_of(
-            compared, wrong, bound.isfinite(), pair.output, pair.source, (f"g_{pair.gradient_of}", pair.by)
-        ),
-        badness=off.nan_to_num(1e300).item(),
     )
 
 

@@ -19,7 +19,6 @@ from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.guard import lacking, needs_the_cpu, of_another_version
 from gradverify.verifier.inputs.arguments import Argument, shown_inputs
 from gradverify.verifier.numerics.problem import CallProblem, Layout
-from gradverify.verifier.numerics.verdict import Judged
 from gradverify.verifier.ranks.across import Across
 
 NOT_BUILT = (
@@ -267,9 +266,6 @@ class Sample:
     """Floating outputs of a callable that carry no graph."""
     exact: tuple[Argument, ...] = ()
     """The arguments in float64, where the target is called in a native dtype."""
-    judged: dict[int, Judged] = field(init=False, default_factory=dict, compare=False, repr=False)
-    """Both whole Jacobians as they were compared here, by order of the derivative; a sample that is made
-    of this one begins without."""
 
     @property
     def is_native(self) -> bool:

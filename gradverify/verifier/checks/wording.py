@@ -16,42 +16,17 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Entries, Entry, Finding, JacobianMap, Point, Severity, indexed
+from gradverify.model import Entries, Entry, Finding, JacobianMap, indexed
 from gradverify.rules import Family, rule
-from gradverify.verifier.checks.result import NO_VALUE, OTHER_VALUES, Uncovered
+from gradverify.verifier.checks.result import Uncovered
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.numerics.compare import Comparison
-from gradverify.verifier.numerics.jacobian import KINK_STEPS, LARGEST_NOISE
-from gradverify.verifier.numerics.problem import Block, Layout, Problem
-from gradverify.verifier.numerics.sampling import Sampler, typical_values
-from gradverify.verifier.numerics.verdict import Judged
+from gradverify.verifier.numerics.problem import Block
 
 WORST_ENTRIES = 5
 """Entries kept of a comparison."""
 
 MAP_LIMIT = 24
 """Rows and columns up to which a Jacobian block is drawn."""
-
-
-def entries_of(
-    actual: Tensor, expected: Tensor, bound: Tensor, wrong: Tensor, output: Block, source: Block
-) -> Entries:
-    """The wrong entries of one (output, input) block, worst first. All tensors have the block's shape."""
-    difference = (actual - expected).abs()
-    difference = torch.where(difference.isfinite(), difference, torch.inf)
-    places = wrong.nonzero()
-    by_size = difference[wrong].argsort(descending=True, stable=True)[:WORST_ENTRIES]
-    worst = tuple(
-        Entry(
-            output=output.index(output.start + row),
-            input=source.index(source.start + column),
-            actual=actual[row, column].item(),
-            expected=expected[row, column].item(),
-            error_bound=bound[row, column].item(),
-        )
-        for row, column in places[by_size].tolist()
-    )
-    return Entries(wrong=len(places), checked=wrong.numel(), worst=worst)
 
 
 def vector_entries(
@@ -110,18 +85,6 @@ def output_name(position: int, outputs_returned: int) -> str:
     return f"output {position}" if outputs_returned > 1 else "the output"
 
 
-def largest_difference(entries: Entries) -> str:
-    """`0.628 (the derivative is 0.165)` for the worst entry."""
-    if not entries.worst:
-        return "nothing"
-    worst = entries.worst[0]
-    if not math.isfinite(worst.actual):
-        return f"{worst.actual} (the derivative is {number(worst.expected)})"
-    difference = number(abs(worst.actual - worst.expected))
-    actual, expected = apart(worst.actual, worst.expected)
-    return f"{difference} (backward {actual}, {expected} expected)"
-
-
 def apart(one: float, other: float) -> tuple[str, str]:
     """Two numbers with four significant digits each, or with as many as tell them apart."""
     said = number(one), number(other)
@@ -137,13 +100,6 @@ def is_finite(entries: Entries) -> bool:
     return not entries.worst or math.isfinite(entries.worst[0].actual)
 
 
-def by_how_much(entries: Entries) -> str:
-    """`by up to 0.628 (...)`; for what is not finite `nan for a derivative of 0`."""
-    if not is_finite(entries):
-        return f"{entries.worst[0].actual} for a derivative of {number(entries.worst[0].expected)}"
-    return f"by up to {largest_difference(entries)}"
-
-
 def number(value: float) -> str:
     """Four significant digits; no sign before a zero."""
     return f"{value + 0.0:.4g}"
@@ -154,16 +110,6 @@ def count_of(wrong: int, checked: int) -> str:
     if checked == 1:
         return "its only entry"
     return f"all {checked} entries" if wrong == checked else f"{wrong} of {checked} entries"
-
-
-def part(matrix: Tensor, output: Block, source: Block) -> Tensor:
-    """One (output, input) block of an M × N matrix."""
-    return matrix[output.start : output.stop, source.start : source.stop]
-
-
-def blocks(outputs: Layout, inputs: Layout) -> list[tuple[int, Block, int, Block]]:
-    """Every (output number, its block, input number, its block)."""
-    return [(o, ob, i, ib) for o, ob in enumerate(outputs.blocks) for i, ib in enumerate(inputs.blocks)]
 
 
 def _round(value: float) -> float:
@@ -270,58 +216,6 @@ def _inconclusive(finding: Finding, message: str, hint: str) -> Finding:
     return replace(finding, code="GV109", suspected=suspected, severity=severity, message=message, hint=hint)
 
 
-STAYS = 0.25
-"""Of two steps, one 64 times smaller: where the change of f shrinks to no less than this share it does not
-depend on the step. A jump and rounding stay, the root of the step shrinks to an eighth."""
-
-GROWS = 2.0
-"""A slope that is so many times larger at the smaller step has no limit there."""
-
-LOW_PRECISION = (
-    "Let forward compute in the dtype it is given, or name a composite of plain torch operations as "
-    "`reference:`: the target is then judged in its own precision."
-)
-
-
-def why_unknown(problem: Problem, judged: Judged, places: Tensor, what: str = "forward") -> tuple[str, str]:
-    """The reason, and what to try, where the error of a derivative is infinite (`places`: bool, M × N).
-
-    `what` is the map that is differentiated. 12 evaluations, in the first of the places' columns.
-    """
-    measured = judged.measured
-    places = places & measured.error.isinf()
-    if judged.inputs.size != Layout.of(problem.primals).size or not places.any():
-        return f"{what} jumps or is not finite around these inputs", OTHER_VALUES
-    column = int(places.any(dim=0).nonzero()[0])
-    sampler = Sampler(problem, measured.centre)
-    coarse, fine = (sampler.sample([column], step * sampler.scales[[column]]) for step in KINK_STEPS)
-    rows = places[:, column]
-    if not (coarse.truncation.isfinite() & fine.truncation.isfinite())[0][rows].all():
-        return f"{what} raises or is not finite next to these inputs", NO_VALUE
-    slopes = [torch.maximum(s.left.abs(), s.right.abs())[0] for s in (coarse, fine)]
-    changes = [slope * s.step.abs().max() for slope, s in zip(slopes, (coarse, fine), strict=True)]
-    row = int(torch.where(rows, changes[1], -1.0).argmax())
-    before, after = changes[0][row].item(), changes[1][row].item()
-    size = typical_values(measured.centre, problem.outputs)[row].item()
-    if after >= STAYS * before and after > 0:
-        share = after / size if size else 1.0
-        if share <= LARGEST_NOISE:
-            said = (
-                f"rounding inside {what} moves its values by {number(share)} of themselves, where float64 "
-                "rounds to 2.2e-16: it computes in lower precision, or large numbers cancel"
-            )
-            return said, LOW_PRECISION
-        sides = sorted([abs(fine.left[0, row].item()), abs(fine.right[0, row].item())])
-        if not STAYS * sides[1] < sides[0] < (1 - STAYS) * sides[1]:
-            said = f"{what} changes by {number(after)} over the smallest step tried"
-            return f"{said}: it jumps next to these inputs, or oscillates", OTHER_VALUES
-    if after * KINK_STEPS[0] > GROWS * before * KINK_STEPS[1]:
-        larger, smaller = (number(slope[row].item()) for slope in slopes)
-        said = f"the slope of {what} is {larger} over a small step and {smaller} over one 64 times smaller"
-        return f"{said}: it may have no limit here", OTHER_VALUES
-    return f"{what} changes too fast here for a numerical derivative (it may oscillate)", OTHER_VALUES
-
-
 def family_of(name: str) -> Family:
     """The family whose outcome an uncovered pair decides, by how the pair is called."""
     if name.startswith("second order"):
@@ -373,95 +267,9 @@ NOT_FINITE = (
 FEWEST_FINITE = 3
 """Entries on the other side that a condition on the values must tell apart."""
 
-TINY = torch.finfo(torch.float64).tiny
-"""The least by which anything is divided."""
 
 NEARLY = 1e-4
 """Relative error of a value that is right but for a lower precision inside."""
-
-
-def describe_block(
-    sample: Sample, comparison: Comparison, position: int, output: Block, name: str, source: Block
-) -> Finding | None:
-    """The one finding that says best what is wrong with a block; None where nothing is."""
-    masks = (comparison.nonfinite, comparison.wrong, comparison.imprecise)
-    nonfinite, wrong, imprecise = (part(m, output, source) for m in masks)
-    marked = next((mask for mask in (nonfinite, wrong, imprecise) if mask.any()), None)
-    if marked is None:
-        return None
-    several = sample.outputs_returned > 1
-    label = f"y{position}" if several else "y"
-    gradient = f"the gradient{f' of output {position}' if several else ''} with respect to `{name}`"
-    finding, entries = _located(sample, comparison, (position, name), output, source, marked)
-    worst, how_many = entries.worst[0], count_of(entries.wrong, entries.checked)
-    place = f"d {indexed(label, worst.output)} / d {indexed(name, worst.input or ())}"
-    derivative = f"{place} is {number(worst.expected)}"
-    if nonfinite.any():
-        at_kink = part(comparison.kinks, output, source)[nonfinite].any()
-        has = "has finite slopes on either side" if at_kink else f"has a finite derivative: {derivative}"
-        if part(comparison.bound, output, source)[nonfinite].isinf().any():
-            has = f"ends and has a finite slope up to there: {place} is about {number(worst.expected)}"
-        where = where_nonfinite(sample, name, nonfinite)
-        said = f"{gradient} is NaN or infinite at {how_many}, where forward {has}"
-        hint, cause = f"{where} {NOT_FINITE}".strip(), "branch" if where else ""
-        return replace(finding, code="GV108", message=said, hint=hint, cause=cause)
-    analytical, numerical = (part(m, output, source) for m in (comparison.analytical, comparison.numerical))
-    whole = output.chosen is None and sample.point in {Point.TYPICAL, Point.PLAIN}
-    if wrong.any() and not analytical.any() and whole:
-        return _missing(sample, finding, f" through output {position}" if several else "", derivative)
-    is_short = is_float32(analytical, numerical, part(comparison.bound, output, source))
-    if (is_short and _near(analytical, numerical)[marked].all()) or not wrong.any():
-        return _imprecise(finding, gradient, (analytical, numerical), marked, is_short=bool(is_short))
-    those = "of the Jacobian" if output.chosen is None else "that probes of its large Jacobian led to"
-    said = f"{gradient} is wrong at {how_many} {those}, by up to {largest_difference(entries)}"
-    return replace(finding, message=said)
-
-
-def _located(
-    sample: Sample,
-    comparison: Comparison,
-    names: tuple[int, str],
-    output: Block,
-    source: Block,
-    marked: Tensor,
-) -> tuple[Finding, Entries]:
-    """A finding on the marked entries of a block, without a message; `names` are those of its sides."""
-    position, name = names
-    compared = (comparison.analytical, comparison.numerical, comparison.bound, comparison.kinks)
-    analytical, numerical, bound, kinks = (part(m, output, source) for m in compared)
-    entries = entries_of(analytical, numerical, bound, marked, output, source)
-    largest = (analytical - numerical).abs()[marked].max() / bound[marked].max().clamp_min(TINY)
-    judged = (bound.isfinite() | marked) & ~kinks
-    labels = (f"y{position}" if sample.outputs_returned > 1 else "y", name)
-    finding = sample.finding(
-        "GV101",
-        "",
-        output=position,
-        input=name,
-        entries=entries,
-        map=map_of((analytical, numerical), marked, judged, output, source, labels),
-        badness=largest.nan_to_num(torch.finfo(torch.float64).max).item(),
-    )
-    return finding, entries
-
-
-def _imprecise(
-    finding: Finding, gradient: str, pair: tuple[Tensor, Tensor], marked: Tensor, *, is_short: bool
-) -> Finding:
-    """GV110: an error where the gradient has float32's digits, else a warning."""
-    entries = finding.entries
-    assert entries is not None  # noqa: S101 - `_located` gave it some
-    if is_short and _near(*pair)[marked].all():
-        worst = entries.worst[0]
-        off = number(abs(worst.actual - worst.expected) / max(abs(worst.expected), TINY))
-        said = f"{gradient} has float32 precision only: off by {off} of its value"
-        made = replace(finding, code="GV110", message=said, hint=KEEP_THE_DTYPE)
-        return replace(made, severity=Severity.ERROR, cause="float32-inside")
-    off = number(((pair[0] - pair[1]).abs() / pair[1].abs().clamp_min(TINY))[marked].max().item())
-    places = count_of(entries.wrong, entries.checked)
-    said = f"{gradient} is slightly off at {places}: by up to {off} of its value, more than rounding explains"
-    made = replace(finding, code="GV110", message=said, hint=WITHIN_TOLERANCE)
-    return replace(made, severity=Severity.WARNING)
 
 
 def is_float32(values: Tensor, expected: Tensor, bound: Tensor | None = None) -> bool:
@@ -478,19 +286,6 @@ def is_float32(values: Tensor, expected: Tensor, bound: Tensor | None = None) ->
 
 def _near(values: Tensor, expected: Tensor) -> Tensor:
     return (values - expected).abs() <= NEARLY * expected.abs()
-
-
-def _missing(sample: Sample, finding: Finding, through_output: str, derivative: str) -> Finding:
-    reader, name = sample.subject.reader, finding.input or ""
-    is_none = reader is not None and reader.returned_none.get(sample.position_of(name), False)
-    what = "backward returns None for" if is_none else "backward gives zeros for"
-    return replace(
-        finding,
-        code="GV107",
-        message=f"{what} `{name}`{through_output}, but the function depends on it: {derivative}",
-        hint=f"Return the gradient of `{name}`. If none is intended, say so in the spec: "
-        f"`{name}: {{..., requires_grad: false}}`.",
-    )
 
 
 def where_nonfinite(sample: Sample, name: str, nonfinite: Tensor) -> str:

@@ -57,16 +57,6 @@ LESS_WIDE = 16.0
 samples of `ctc_loss` and `svd_lowrank` of PyTorch's operator database do not close any more, at 8 one."""
 
 
-def tangent_of(x: Tensor, inputs: Layout, key: int) -> Tensor:
-    """A direction in which every entry moves by about its own size (N entries), all short binary numbers.
-
-    Entries that are not finite stay where they are.
-    """
-    parts = [sizes_of(part) for part in inputs.cut(x)]
-    size = (torch.cat(parts) if len(parts) > 1 else parts[0]).log2_().floor_().exp2_()
-    return size.mul_(_of_pool(_short_pool(), x.numel(), key * STRIDE))
-
-
 def sizes_of(x: Tensor, wide: float = WIDE) -> Tensor:
     """By how much each entry of one input is to move: its own size, within `wide` of the typical one.
 

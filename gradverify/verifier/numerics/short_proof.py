@@ -38,7 +38,6 @@ from gradverify.verifier.numerics.probes import (
     weigh,
 )
 from gradverify.verifier.numerics.problem import Gradients, Layout, vector_of
-from gradverify.verifier.numerics.round_off import OF_ONE
 
 SHORT_STEPS = ((2.0**-32, 2.0**-17), (2.0**-36, 2.0**-15), (2.0**-39, 2.0**-14), (0.0, 2.0**-13))
 """What has to be seen of a residual, and the step for as much or more. At 2^-17 truncation by two values,
@@ -365,6 +364,10 @@ def identical(actual: Gradients, expected: Gradients, factor: float) -> bool:
 
 STOPS = 8
 """Points on the way far along a line: between two of them bfloat16 makes a step at most, or little more."""
+
+OF_ONE = 1e-12
+"""Rows whose largest entry is below this, for a grad_output of one, may be nothing but rounding: numbers like
+one cancel in backward where a derivative is zero, as in exp(x) exp(-x) - 1."""
 
 LARGEST_COUNT = 2.0**7
 """Whole numbers below this are neighbours of fractions in bfloat16, which has 8 digits (IEEE 754 float32's

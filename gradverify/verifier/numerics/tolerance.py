@@ -17,11 +17,6 @@ EPSILON = torch.finfo(torch.float64).eps
 SAFETY = 10.0
 """Two values differ where they are further apart than this many measured errors, or round-offs, of both."""
 
-SPREADS = 3.0
-"""Round-off of a gradient in units of the largest spread that a few nudged runs of it show."""
-
-ROUNDINGS = 4 * EPSILON
-"""Round-off of a number, relative to it, whatever nudged runs show."""
 
 UNDERFLOW = torch.finfo(torch.float64).tiny / EPSILON
 """Differences below this (1e-292) may be what denormal numbers are rounded by."""
@@ -29,10 +24,6 @@ UNDERFLOW = torch.finfo(torch.float64).tiny / EPSILON
 KNOWN = 0.1
 """Share of a derivative, or of what is claimed of it, up to which its error may go: beyond, the measurement
 has no digits."""
-
-FEW_DIGITS = 4.0
-"""Differences up to this many times what random errors of 16 roundings in each operation move are explained
-by rounding: of such a value not two digits are left, and no step is small enough to show the derivative."""
 
 
 def distance(one: Tensor, other: Tensor) -> Tensor:
@@ -42,20 +33,6 @@ def distance(one: Tensor, other: Tensor) -> Tensor:
     """
     off = (one - other).abs()
     return torch.where(off <= UNDERFLOW, 0.0, off)
-
-
-def is_known(
-    measured: Tensor | float, claimed: Tensor | float, error: Tensor | float, allowed: Tensor | float = 0.0
-) -> Tensor:
-    """Whether a measured derivative says anything of a claim (bool, elementwise); else it is unknown.
-
-    It is finite, and known to a tenth of the larger of both, or to what may be off anyway: so a zero known to
-    ± e still refutes a claim far above e. `error` is absolute with its safety factor in it; `allowed` is the
-    tolerance or the round-off.
-    """
-    value, off = torch.as_tensor(measured), torch.as_tensor(error)
-    size = torch.maximum(value.abs(), torch.as_tensor(claimed).abs().nan_to_num(0.0, 0.0, 0.0))
-    return value.isfinite() & off.isfinite() & (off <= torch.maximum(KNOWN * size, torch.as_tensor(allowed)))
 
 
 @dataclass(frozen=True)

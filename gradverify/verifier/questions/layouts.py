@@ -84,8 +84,6 @@ CHANNELS_LAST = Arrangement("channels-last", _channels_last)
 CONJUGATED = Arrangement("lazily conjugated", _conjugated)
 """Of a complex grad_output alone: there is no such tensor but as a view."""
 
-ARRANGEMENTS = (TRANSPOSED, EVERY_SECOND, NARROWED, AT_AN_OFFSET, CHANNELS_LAST)
-"""The layouts that keep every value."""
 
 FROM_SUMS = (
     Arrangement("expanded from one value, as .sum().backward() sends it", _one_value, repeats=True),
