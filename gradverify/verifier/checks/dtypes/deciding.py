@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gradverify.model import Case, Effort, Finding, Point, tensors_of
 from gradverify.verifier.checks.dtypes.calls import NoCall, Truth, native_call, plainly, values_of
+from gradverify.verifier.checks.float32_inside import computes_in_fewer_digits
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import (
     Float64,
@@ -111,7 +112,17 @@ def _of_kernels(sample: Sample) -> str:
         if isinstance(theirs, Raised) or len(own) != len(theirs):
             return ""
         return "" if agree(own, theirs, ALL_DIGITS) else NOT_TO_ALL_DIGITS
-    if not isinstance(own, Raised) and has_digits_of_float32(torch.cat([t.reshape(-1) for t in own])):
+    inputs = sample.inputs
+    if not inputs.size or not problem.outputs.size:
+        return ""
+
+    def at(x: Tensor) -> Tensor | None:
+        found = values_of(problem, u, inputs.unflatten(x))
+        return None if isinstance(found, Raised) else torch.cat([t.reshape(-1) for t in found])
+
+    x = inputs.flatten(problem.primals)
+    flat = at(x)
+    if flat is not None and (has_digits_of_float32(flat) or computes_in_fewer_digits(at, x)):
         return FLOAT32_INSIDE
     return WRONG_IN_FLOAT64 if _unlike_their_own_dtype(sample) else ""
 
