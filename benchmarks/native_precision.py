@@ -15,7 +15,7 @@ import warnings
 from collections import Counter as Tally
 
 import torch
-from false_alarms import Called, operators, samples_of
+from operators import Called, operators, samples_of
 
 from gradverify.model import Closeness
 from gradverify.verifier import guard

@@ -7,12 +7,18 @@ from gradverify.verifier.checks.wording import listed_names
 from gradverify.verifier.guard import RandomStates
 from gradverify.verifier.numerics.calling import Snapshot, same_bits
 from gradverify.verifier.questions.layouts import (
-    ARRANGEMENTS,
+    AT_AN_OFFSET,
+    CHANNELS_LAST,
     CONJUGATED,
+    EVERY_SECOND,
     FROM_SUMS,
+    NARROWED,
+    TRANSPOSED,
     arranged,
     described,
 )
+
+ARRANGEMENTS = (TRANSPOSED, EVERY_SECOND, NARROWED, AT_AN_OFFSET, CHANNELS_LAST)
 
 DTYPES = [torch.float64, torch.float32, torch.complex128, torch.int64, torch.bool]
 SHAPES = [(), (1,), (5,), (3, 4), (1, 4), (2, 3, 4), (2, 3, 2, 2), (2, 3, 2, 2, 2), (0, 3)]
