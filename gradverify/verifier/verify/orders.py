@@ -34,6 +34,7 @@ from gradverify.verifier.witnesses.answers import (
 )
 from gradverify.verifier.witnesses.claim import Claim
 from gradverify.verifier.witnesses.judge import judge
+from gradverify.verifier.witnesses.kinks import BESIDE
 from gradverify.verifier.witnesses.proof import OF_FLOAT32, proved
 from gradverify.verifier.witnesses.rounding import has_digits_of_float32
 from gradverify.verifier.witnesses.values import probe
@@ -90,7 +91,7 @@ def ask_first(
         if not listed:
             raised, outcome = replace(raised, severity=Severity.NOTE), Outcome.NOT_RUN
         return First(asked, None, (raised,), outcome)
-    every = (_finding(sample, pair, a, witnesses, declared=declared) for pair, a in found.answers.items())
+    every = (_finding(sample, asked, pair, a, witnesses) for pair, a in found.answers.items())
     findings = [one for one in every if one is not None]
     measured = any(isinstance(a, Wrong) and not a.again for a in found.answers.values())
     bends = how_it_bends(asked) if measured and any(f.code == "GV101" for f in findings) else ""
@@ -112,15 +113,17 @@ def ask_first(
 
 
 def _finding(  # noqa: PLR0911 - a row for each kind of answer
-    sample: Sample, pair: tuple[int, int], answer: object, witnesses: Witnesses, *, declared: bool
+    sample: Sample, asked: Asked, pair: tuple[int, int], answer: object, witnesses: Witnesses
 ) -> Finding | None:
+    declared = asked.declared
     position, name = sample.problem.output_positions[pair[0]], sample.problem.input_names[pair[1]]
     if isinstance(answer, Wrong):
         if answer.again:
             return _again(sample, position, name, witnesses.wrong.get(pair, "GV101"))
         made = wrong_gradient(sample, position, pair[1], answer)
         if answer.nonfinite and not declared:
-            meant = (answer.both and answer.smooth) or _at_declared_zeros(sample, name, answer)
+            certain = answer.both and answer.smooth and (not answer.is_flat or _moves(asked, answer))
+            meant = certain or _at_declared_zeros(sample, name, answer)
             return made if meant else replace(made, severity=Severity.WARNING)
         twice = pair in witnesses.suspected  # values at two draws are both witnesses
         witnesses.suspected |= {pair} if not declared and not answer.rounded else set()
@@ -135,6 +138,16 @@ def _finding(  # noqa: PLR0911 - a row for each kind of answer
         short = answer.reason is Reason.FLOAT32
         return replace(found, hint=f"{witnesses.of(sample).made} {found.hint}") if short else found
     return None
+
+
+def _moves(asked: Asked, answer: Wrong) -> bool:
+    """Whether an output of these entries is another one beside the point: one that is constant has no say."""
+    values, rows = asked.values, [e.row for e in answer.entries if e.row is not None]
+    way = BESIDE * values.scale * probe(len(values.x), asked.key + 31)
+    moved = torch.stack([values.at(values.x + sign * way) != values.centre for sign in (1.0, -1.0)]).any(
+        dim=0
+    )
+    return bool((moved[rows] if rows else moved).any())
 
 
 def _at_declared_zeros(sample: Sample, name: str, answer: Wrong) -> bool:

@@ -47,7 +47,13 @@ class Beside:
 
 
 def ask_reference(
-    sample: Sample, graph: Graph, state: CaseState, known: Options, visible: float
+    sample: Sample,
+    graph: Graph,
+    state: CaseState,
+    known: Options,
+    visible: float,
+    *,
+    gradients: bool = True,
 ) -> Iterator[Finding]:
     """GV301 to GV303: values first; where they differ, gradients say nothing.
 
@@ -66,8 +72,9 @@ def ask_reference(
     beside = Beside(sample, graph, other, "reference", known.epsilon, visible)
     found = list(_shapes(beside))
     found = found or (list(_values(beside)) if _has_all_outputs(beside) else [])
-    found = found or (list(_gradients(beside)) if _has_all_outputs(beside) else [])
-    if not found and known.twice and (sample.point, sample.draw) == (Point.TYPICAL, 0):
+    if gradients:
+        found = found or (list(_gradients(beside)) if _has_all_outputs(beside) else [])
+    if gradients and not found and known.twice and (sample.point, sample.draw) == (Point.TYPICAL, 0):
         found = list(_second_derivatives(beside)) if _has_all_outputs(beside) else []
     failed = any(f.severity is Severity.ERROR for f in found)
     state.worsen(Family.REFERENCE, Outcome.FAILED if failed else Outcome.PASSED)

@@ -218,8 +218,8 @@ def second_order(sample: Sample) -> CheckResult:
 
 
 def reference(sample: Sample, first: FirstOrder) -> CheckResult:
-    """Beside the composite that the spec names, once the first order is verified."""
-    if sample.subject.reference is None or not first.verified:
+    """Beside the composite that the spec names: its values, and its gradients once the own are verified."""
+    if sample.subject.reference is None:
         return CheckResult(outcome=Outcome.NOT_RUN)
     made = sample.problem.graph(sample.problem.primals)
     if isinstance(made, Raised):
@@ -227,7 +227,10 @@ def reference(sample: Sample, first: FirstOrder) -> CheckResult:
     known, visible = witnesses_of(sample).of(sample), first.result.smallest_visible_error or 0.0
     if first.result.not_judged:  # the reference may be right where values tell nothing
         visible = 0.0
-    findings = tuple(ask_reference(sample, made.value, CaseState(), known, visible))
+    asked = ask_reference(sample, made.value, CaseState(), known, visible, gradients=first.verified)
+    findings = tuple(asked)
+    if not findings and not first.verified:
+        return CheckResult(outcome=Outcome.NOT_RUN)
     outcome = Outcome.INCONCLUSIVE if any(f.code == "GV109" for f in findings) else outcome_of(findings)
     return CheckResult(findings, outcome)
 

@@ -305,7 +305,8 @@ def _off(asked: Asked, claim: Tensor, expected: Tensor, floor: Tensor) -> Tensor
     size = expected.abs() + claim.abs().nan_to_num(0.0, 0.0, 0.0)
     largest = torch.maximum(expected.abs().nan_to_num(0.0, 0.0, 0.0).max(), floor)
     bar = max(LINEAR, short, asked.rtol) * size + max(OF_LARGEST, short) * largest
-    return ~((claim - expected).abs() <= bar + asked.values.steps.smallest) & expected.isfinite()
+    bar = bar + asked.atol + asked.values.steps.smallest
+    return ~((claim - expected).abs() <= bar) & expected.isfinite()
 
 
 def _rounding(asked: Asked, trial: _Trial, expected: Tensor, w: Tensor) -> Tensor:

@@ -84,7 +84,8 @@ def look_for_lost_digits(c: Open) -> None:
         return
     off = (c.mine - c.theirs).abs()
     middle = c.theirs.abs().median(dim=1, keepdim=True).values
-    lost = (off > DIGITS_LOST * (c.theirs.abs() + middle)) & ~c.apart & c.theirs.isfinite()
+    bar = c.asked.atol + DIGITS_LOST * (c.theirs.abs() + middle)
+    lost = (off > bar) & ~c.apart & c.theirs.isfinite()
     rows = lost.any(dim=1).nonzero()[:, 0].tolist()[:MOST_ROUNDED]
     witness = c.asked.witness
     if not rows or witness is None or bool(((c.state == WRONG) | (c.state == BOTH)).any()):

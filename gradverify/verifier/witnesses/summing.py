@@ -24,7 +24,7 @@ WORST = 5
 """Entries that are kept."""
 
 SMALL = 1e-3
-"""Share of the largest derivative below which no relative error is told."""
+"""Share of the largest derivative below which an error is told as a share of that."""
 
 
 def answers(c: Open) -> dict[tuple[int, int], Answer]:
@@ -66,7 +66,8 @@ def _imprecise(c: Open, rows: Tensor, own: slice) -> Imprecise | None:
         return None
     assert c.theirs is not None  # noqa: S101 - for the type checker
     mine, theirs = c.mine[rows][:, own], c.theirs[rows][:, own]
-    share = ((mine - theirs).abs() / theirs.abs().clamp_min(1e-300))[lost]
+    size = theirs.abs().clamp_min(SMALL * float(theirs.abs().nan_to_num(0.0).max())).clamp_min(1e-300)
+    share = ((mine - theirs).abs() / size)[lost]
     survive = mine.to(torch.float32).to(torch.float64) == mine
     needs = theirs.to(torch.float32).to(torch.float64) != theirs
     told = (mine != 0) & needs
