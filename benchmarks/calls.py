@@ -160,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--engine", nargs="+", default=["probe", "witnesses"])
+    parser.add_argument("--engine", nargs="+", default=["witnesses"])
     parser.add_argument("--select", default="", metavar="CODES")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:

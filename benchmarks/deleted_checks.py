@@ -135,25 +135,20 @@ verifier.checks | None | contract._undefined_grads contract._without_gradients_o
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input
 verifier.checks | [] | contract.carried_parameters
-verifier.checks | None | grad_output.nonlinearity structured_grad_outputs.wrong_with_structure
     first_order.refused_empty second_order.wrong_alone
 verifier.verify | CheckResult(capability="yes") | natively.second_order_natively
 verifier.checks.dtypes | iter(()) | places.declared_values
 verifier.collect | () | discover.unreached
 verifier | iter(()) | extra_cases.judged_at_three_dimensions
-verifier.checks | () | grad_output.rounded_to
 verifier | iter(()) | extra_cases.judge_beyond
 verifier.diagnose | iter(()) | findings.causes_of
 verifier.questions | None | overlap._of_one_module
 verifier.questions | True | aliasing._writes
 verifier.infer | given[1] | choices._with_longer_tables
-verifier.numerics | given[1:] | one_sided.with_ends
-verifier.checks | frozenset() | grad_output.ignoring_grad_output
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | results.at_undeclared
 verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_unlisted
 verifier.checks | NoComposite("it is deleted") | composite.automatic_composite
 verifier.verify | False | orders._draws orders._at_declared_zeros
-verifier.numerics | given[2] | round_off.without_own_rounding
 verifier | iter(()) | extra_cases._evaluation_mode extra_cases._other_buffers extra_cases._unequal_items
 verifier | iter(()) | extra_cases._size_of_one extra_cases._unlisted_sizes
 model | False | case.holds_small_values

@@ -293,7 +293,7 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         metavar="ENGINE",
-        help="probe: everything; witnesses: both orders alone; torch: gradcheck with its tolerances.",
+        help="witnesses, or torch: gradcheck and gradgradcheck with their tolerances.",
         rich_help_panel=CHECKS,
     ),
     Setting("engine", repeated=True),
@@ -456,7 +456,7 @@ def repeated_words(given: Mapping[str, Any]) -> list[str]:
     words: list[str] = []
     for name, option in OPTIONS.items():
         value = given.get(name)
-        not_given = value is None or value is False or value in ([], (), Engine.PROBE)
+        not_given = value is None or value is False or value in ([], (), Engine.WITNESSES)
         if not_given or not option.setting.repeated:
             continue
         for one in value if isinstance(value, list | tuple) else (value,):

@@ -136,7 +136,7 @@ def _settings(asked: _Asked) -> Settings:
         seed=configured("seed", 0),
         rtol=asked("rtol", Settings.rtol),
         atol=asked("atol", Settings.atol),
-        engine=given.get("engine", Engine.PROBE),
+        engine=given.get("engine", Engine.WITNESSES),
         device="cpu" if device == EVERY_DEVICE else device,
         every_device=device == EVERY_DEVICE,
         select=asked("select", ()),

@@ -200,7 +200,7 @@ class Settings:
     seed: int = 0
     rtol: float = 1e-7
     atol: float = 0.0
-    engine: Engine = Engine.PROBE
+    engine: Engine = Engine.WITNESSES
     device: str = "cpu"
     every_device: bool = False
     """The same cases on every other device too, held against this one: `--device all`."""

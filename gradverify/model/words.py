@@ -104,9 +104,7 @@ class Engine(StrEnum):
     """Who gives the numerical verdict."""
 
     WITNESSES = "witnesses"
-    """Both orders, the contract and the reference alone: no causes, no variations, no shorter dtypes."""
-    PROBE = "probe"
-    """Everything: forward's values and torch's own derivative of forward, between which one judge decides."""
+    """Forward's values and torch's own derivative of forward, between which one judge decides."""
     TORCH = "torch"
     """`torch.autograd.gradcheck` and `gradgradcheck` in slow mode; ours only locates."""
 

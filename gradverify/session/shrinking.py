@@ -15,7 +15,6 @@ from gradverify.events import Retried, Retry, Verify
 from gradverify.model import (
     Case,
     CasePoint,
-    Engine,
     Finding,
     Point,
     Severity,
@@ -124,8 +123,6 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
     """The report with its errors at smaller and plainer inputs, where they occur there."""
     worker = planned.module.worker
     if worker is None or not worker.alive or state.unchecked_because:
-        return report
-    if state.settings.engine is Engine.WITNESSES:  # it has no smaller samples yet
         return report
     spent = _Spent()
     left_out: tuple[str, ...] = ()

@@ -24,13 +24,14 @@ from gradverify.events import (
 from gradverify.model import (
     Case,
     CasePoint,
+    Effort,
     Engine,
     Finding,
     Outcome,
     Point,
     Severity,
 )
-from gradverify.model.case import is_declared, points_of
+from gradverify.model.case import is_declared, points_of, strata_points, whole_points
 from gradverify.rules import Family
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live
@@ -52,9 +53,7 @@ from gradverify.verifier.numerics.problem import Block
 from gradverify.verifier.numerics.tracing import short_format
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verification import Verification, disagreements, not_judged, out_of_step, verifying
-from gradverify.verifier.verify.loop import verify as by_witnesses
 from gradverify.verifier.verify.results import at_undeclared, values_at
-from gradverify.verifier.verify.samples import draws_of
 
 OPEN = frozenset({Outcome.FAILED, Outcome.INCONCLUSIVE})
 """Outcomes that rounding inside may have caused."""
@@ -124,9 +123,6 @@ def _blocks(sample: Sample) -> tuple[Block, ...]:
 
 def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     """Verify a target on its cases; findings are sent as they are made."""
-    if request.settings.engine is Engine.WITNESSES:
-        yield from by_witnesses(request, live)
-        return
     with verifying(request, live) as asked:
         try:
             yield from _verified(asked, request, live)
@@ -188,6 +184,17 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
     yield from asked.reported(state.without_value())
     yield from asked.reported(state.never_judged())
     yield state.verified(case)
+
+
+def draws_of(case: Case, effort: Effort, *, is_first: bool) -> tuple[tuple[Point, int], ...]:
+    """Declared draws of a case; where it is the first with its options, those that nobody declared, too."""
+    draws = points_of(case, effort)
+    declared = tuple(d for d in draws if is_declared(*d))
+    if not is_first:
+        return declared
+    if effort is Effort.QUICK:
+        return draws
+    return tuple(dict.fromkeys((*declared, *strata_points(case), *draws, *whole_points(case))))
 
 
 def _draws(subject: Subject, case: Case) -> tuple[tuple[Point, int], ...]:

@@ -1,4 +1,4 @@
-"""`--engine witnesses`: mistakes at one kind of values, size or grad_output alone, and what is none."""
+"""What the witnesses decide: mistakes at one kind of values, size or grad_output alone, and what is none."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def targets(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reach")
     (folder / "module.py").write_text(MODULE)
     (folder / "module.gradverify.yaml").write_text(SPEC)
-    _, report = zoo.checked(["module.py"], folder, "--engine", "witnesses")
+    _, report = zoo.checked(["module.py"], folder)
     return {t["name"]: t for t in report["targets"]}
 
 

@@ -134,5 +134,5 @@ def test_a_reproducing_command_repeats_what_was_given_zeros_too(here):
     joined = " ".join(words)
     assert all(part in joined for part in ("--rtol 0", "--memory 0", "--autocast", "--engine torch"))
     assert "--dtype float32 --dtype bfloat16" in joined
-    nothing = {"rtol": None, "dtype": [], "autocast": False, "engine": "probe"}
+    nothing = {"rtol": None, "dtype": [], "autocast": False, "engine": "witnesses"}
     assert request_of({"targets": ["src/m.py"], **nothing}).extra_arguments == ()

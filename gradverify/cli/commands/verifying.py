@@ -48,7 +48,7 @@ def check(
     select: options.Select = None,
     ignore: options.Ignore = None,
     effort: options.EffortOption = None,
-    engine: options.EngineOption = Engine.PROBE,
+    engine: options.EngineOption = Engine.WITNESSES,
     device: options.DeviceOption = None,
     dtype: options.Dtypes = None,
     autocast: options.Autocast = False,

@@ -9,14 +9,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradverify.model import Entries, Finding, Outcome, Point, Severity
-from gradverify.rules import Family
+from gradverify.model import Entries, Finding, Point, Severity
 from gradverify.verifier.checks.composite import reference_problem
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import apart, count_of, number, output_name, vector_entries
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, VjpProblem
-from gradverify.verifier.verify.state import CaseState
 from gradverify.verifier.verify.structured import wrong_with_structure
 from gradverify.verifier.verify.witnessing import Options, against
 from gradverify.verifier.witnesses.claim import Claim, Map
@@ -49,7 +47,6 @@ class Beside:
 def ask_reference(
     sample: Sample,
     graph: Graph,
-    state: CaseState,
     known: Options,
     visible: float,
     *,
@@ -62,12 +59,12 @@ def ask_reference(
     built = reference_problem(sample, sample.subject.reference, sample.subject.reference_arguments)  # type: ignore[arg-type]
     if isinstance(built, Raised):
         said = f"the reference raised {built.error.type}: {first_line(built.error.message)}"
-        yield _refused(sample, said, state)
+        yield _refused(sample, said)
         return
     other = built.value
     if not other.output_positions:
         said = "the reference returned no tensor at the position of a differentiable output"
-        yield _refused(sample, said, state)
+        yield _refused(sample, said)
         return
     beside = Beside(sample, graph, other, "reference", known.epsilon, visible)
     found = list(_shapes(beside))
@@ -76,12 +73,10 @@ def ask_reference(
         found = found or (list(_gradients(beside)) if _has_all_outputs(beside) else [])
     if gradients and not found and known.twice and (sample.point, sample.draw) == (Point.TYPICAL, 0):
         found = list(_second_derivatives(beside)) if _has_all_outputs(beside) else []
-    failed = any(f.severity is Severity.ERROR for f in found)
-    state.worsen(Family.REFERENCE, Outcome.FAILED if failed else Outcome.PASSED)
     yield from found
 
 
-def ask_surrogate(sample: Sample, graph: Graph, state: CaseState, known: Options) -> Iterator[Finding]:
+def ask_surrogate(sample: Sample, graph: Graph, known: Options) -> Iterator[Finding]:
     """GV302 against the surrogate's gradient; its forward is not compared."""
     surrogate = sample.subject.surrogate
     if surrogate is None or surrogate.function is None:
@@ -89,7 +84,7 @@ def ask_surrogate(sample: Sample, graph: Graph, state: CaseState, known: Options
     built = reference_problem(sample, surrogate.function, surrogate.arguments)
     if isinstance(built, Raised):
         said = f"the surrogate raised {built.error.type}: {first_line(built.error.message)}"
-        yield _refused(sample, said, state)
+        yield _refused(sample, said)
         return
     found = list(_gradients(Beside(sample, graph, built.value, "surrogate", known.epsilon)))
     if (
@@ -99,13 +94,10 @@ def ask_surrogate(sample: Sample, graph: Graph, state: CaseState, known: Options
         and sample.subject.is_first_of_options
     ):
         found = list(wrong_with_structure(sample, against(sample, graph, built.value, known)))
-    found = [f for f in found if surrogate.covers(f.input)]
-    state.worsen(Family.REFERENCE, Outcome.FAILED if found else Outcome.PASSED)
-    yield from found
+    yield from (f for f in found if surrogate.covers(f.input))
 
 
-def _refused(sample: Sample, reason: str, state: CaseState) -> Finding:
-    state.worsen(Family.REFERENCE, Outcome.INCONCLUSIVE)
+def _refused(sample: Sample, reason: str) -> Finding:
     return sample.finding("GV109", f"not compared with the reference: {reason}")
 
 

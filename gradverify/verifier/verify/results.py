@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import torch
 
 from gradverify.model import Closeness, Finding, Outcome, Point, Severity
-from gradverify.rules import Family
 from gradverify.verifier.checks.dtypes.asked import in_dtype, in_float64_of
 from gradverify.verifier.checks.dtypes.words import OF_A_GRADIENT
 from gradverify.verifier.checks.first_order import disconnected, refused_empty
@@ -20,7 +19,6 @@ from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.problem import Graph
 from gradverify.verifier.verify.orders import First, ask_first, ask_second
 from gradverify.verifier.verify.reference import ask_reference, ask_surrogate
-from gradverify.verifier.verify.state import CaseState
 from gradverify.verifier.verify.structured import wrong_with_structure
 from gradverify.verifier.verify.witnessing import other_values, witnesses_of
 from gradverify.verifier.verify.words import OTHER_VALUES, WHY
@@ -177,12 +175,11 @@ def beyond(sample: Sample) -> FirstOrder:
 
 def surrogate(sample: Sample) -> CheckResult:
     """Beside the composite whose gradient is meant."""
-    made = sample.problem.graph(sample.problem.primals)
-    if isinstance(made, Raised) or sample.subject.surrogate is None:
+    meant, made = sample.subject.surrogate, sample.problem.graph(sample.problem.primals)
+    if isinstance(made, Raised) or meant is None or meant.function is None:
         return CheckResult(outcome=Outcome.NOT_RUN)
-    state = CaseState()
-    findings = tuple(ask_surrogate(sample, made.value, state, witnesses_of(sample).of(sample)))
-    return CheckResult(findings, state.outcomes[Family.REFERENCE])
+    findings = tuple(ask_surrogate(sample, made.value, witnesses_of(sample).of(sample)))
+    return CheckResult(findings, _outcome(findings))
 
 
 def _as_meant(sample: Sample) -> AtUndeclared:
@@ -227,12 +224,16 @@ def reference(sample: Sample, first: FirstOrder) -> CheckResult:
     known, visible = witnesses_of(sample).of(sample), first.result.smallest_visible_error or 0.0
     if first.result.not_judged:  # the reference may be right where values tell nothing
         visible = 0.0
-    asked = ask_reference(sample, made.value, CaseState(), known, visible, gradients=first.verified)
+    asked = ask_reference(sample, made.value, known, visible, gradients=first.verified)
     findings = tuple(asked)
     if not findings and not first.verified:
         return CheckResult(outcome=Outcome.NOT_RUN)
-    outcome = Outcome.INCONCLUSIVE if any(f.code == "GV109" for f in findings) else outcome_of(findings)
-    return CheckResult(findings, outcome)
+    return CheckResult(findings, _outcome(findings))
+
+
+def _outcome(findings: tuple[Finding, ...]) -> Outcome:
+    """Inconclusive where nothing could be compared."""
+    return Outcome.INCONCLUSIVE if any(f.code == "GV109" for f in findings) else outcome_of(findings)
 
 
 def _in_few_digits(sample: Sample) -> AtUndeclared | None:
@@ -267,9 +268,13 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
     found = judged.first
     if found.judgement is None:
         return replace(SILENCE, raised=found.findings[0].raised)
+    twice: tuple[Finding, ...] = ()
+    if witnesses_of(sample).of(sample).twice and found.closed:  # one sample has shown that it is meant
+        second = ask_second(sample, judged.graph, found, witnesses_of(sample), prove=False)
+        twice = tuple(f for f in second.findings if f.severity is Severity.ERROR)
     findings = tuple(
         replace(f, hint=f"{HINTS.get(sample.point, '')} {f.hint}".strip())
-        for f in found.findings
+        for f in (*found.findings, *twice)
         if f.code != "GV109" or f.suspected
     )
     result = CheckResult(findings, outcome_of(findings), witnesses=found.judgement.witnesses)

@@ -48,7 +48,7 @@ def test_top_level(samples):
         "rtol": 1e-6,
         "atol": 0.0,
         "effort": "normal",
-        "engine": "probe",
+        "engine": "witnesses",
         "device": "cpu",
         "select": [],
         "ignore": ["GV110", "GV3"],
