@@ -76,7 +76,6 @@ HELD = {
     "guess: size": r"guessed .*(?:a size of|more than one entry along|at no other size)",
     "guess: number": r"guessed .*`\w+` \(-?[\d.]",
     "guess: integer tensor": r"guessed .*\(integer tensor\)",
-    "guess: callable or object": r"guessed .*\((?:callable|object)|guessed .*\(module\)",
     "guess: structure of a matrix": r"guessed .*(?:what kind of matrix|need not be)|but not with `structure",
     "guess: values": r"guessed .*that such values|values of `\w+` are valid",
     "guess: zeros of padding": r"guessed .*where forward and backward give zeros",
