@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from gradverify.model import Closeness, Finding, Outcome, Point, Severity
+from gradverify.model.case import points_of
 from gradverify.verifier.checks.dtypes.asked import in_dtype, in_float64_of
 from gradverify.verifier.checks.dtypes.words import OF_A_GRADIENT
 from gradverify.verifier.checks.first_order import disconnected, refused_empty
@@ -269,7 +270,8 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
     if found.judgement is None:
         return replace(SILENCE, raised=found.findings[0].raised)
     twice: tuple[Finding, ...] = ()
-    if witnesses_of(sample).of(sample).twice and found.closed:  # one sample has shown that it is meant
+    drawn = (sample.point, sample.draw) in points_of(sample.case, sample.subject.settings.effort)
+    if drawn and witnesses_of(sample).of(sample).twice and found.closed:  # it was seen to be meant
         second = ask_second(sample, judged.graph, found, witnesses_of(sample), prove=False)
         twice = tuple(f for f in second.findings if f.severity is Severity.ERROR)
     findings = tuple(
