@@ -25,6 +25,10 @@ ROUNDINGS = 64
 """What a gradient may be off, in its roundings: what a few dozen operations make."""
 
 
+MOST_ROWS = 1024
+"""Rows of a Jacobian that is built: a backward for each of them, and a grad_output of as many entries."""
+
+
 @dataclass(frozen=True)
 class Jacobians:
     """Matrices are M × N: outputs by inputs."""
@@ -41,7 +45,7 @@ class Jacobians:
 
 
 def first_jacobians(sample: Sample) -> Jacobians | None:
-    """Of the target itself; None where forward gives no numbers."""
+    """Of the target itself; None where forward gives no numbers, or too many."""
     asked = first_asked(sample)
     return None if asked is None else _of(asked)
 
@@ -76,9 +80,10 @@ def second_problem(sample: Sample) -> VjpProblem:
 
 
 def _of(asked: Asked) -> Jacobians | None:
-    values, rows = asked.values, units(asked.problem.outputs.size)
-    if not bool(values.centre.isfinite().any()):
+    values, count = asked.values, asked.problem.outputs.size
+    if count > MOST_ROWS or not bool(values.centre.isfinite().any()):
         return None
+    rows = units(count)
     found = asked.claim.afresh().rows(rows)
     claimed = torch.zeros(len(rows), len(values.x)).double() if isinstance(found, Raised) else found
     if asked.derived is not None and not asked.trust.confirmed:
