@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.autograd import Function
 
@@ -60,3 +61,10 @@ def test_a_derivative_that_is_another_ones():
 def test_what_no_change_of_forward_gives_has_no_such_cause():
     (found,) = findings_on(Noisy, {"x": "bn"})
     assert "test_forward.py" not in found.hint
+
+
+def test_what_is_no_number_is_differentiated_in_no_place():
+    x = torch.tensor([1.0, -1.0], requires_grad=True)
+    with pytest.raises(ValueError, match="no number"):
+        _derived(x, x.log())
+    assert torch.equal(_derived(x, x.square()), x)

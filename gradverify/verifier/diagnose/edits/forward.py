@@ -40,6 +40,8 @@ KEY = 17
 LONGEST_REPORTED = 60
 """Characters of an expression that a sentence quotes."""
 
+NO_NUMBER = "what is differentiated in its place is no number"
+
 _DERIVED = "_gradverify_derived"
 """A function of a value and of what it is differentiated as."""
 
@@ -127,6 +129,8 @@ def _derived(value: Any, slope: Any) -> Any:  # noqa: ANN401 - what stands in fo
         return value
     if not isinstance(slope, Tensor):
         return value.detach()
+    if not bool(slope.isfinite().all()):  # a loop until it converges would never end
+        raise ValueError(NO_NUMBER)
     return value.detach() + (slope - slope.detach()).expand(value.shape)
 
 
