@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.autograd import Function
 
+from gradverify.verifier.diagnose.edits.forward import _derived
+
 from .diagnosing import findings_on
 
 
@@ -49,7 +51,7 @@ class Noisy(Gelu):
 def test_what_is_a_constant_to_backward():
     (found,) = findings_on(Gelu, {"x": "bn"})
     assert found.cause == "missing-term"
-    assert "if `0.5 * (1 + torch.erf(x / 2 ** 0.5))` (test_forward.py:15) were a constant" in found.hint
+    assert "if `0.5 * (1 + torch.erf(x / 2 ** 0.5))` (test_forward.py:18) were a constant" in found.hint
 
 
 def test_a_derivative_that_is_another_ones():
