@@ -39,6 +39,7 @@ from gradverify.verifier.verify.jacobians import (
 from gradverify.verifier.witnesses.answers import Budget, Judgement, NotJudged, Right
 from gradverify.verifier.witnesses.claim import Claim, units
 from gradverify.verifier.witnesses.judge import judge
+from gradverify.verifier.witnesses.values import Slope as SlopeOfRows
 from gradverify.verifier.witnesses.values import Values, probe
 
 
@@ -308,6 +309,8 @@ class FurtherPlace:
     """The least and the largest value of each input whose values may be multiplied."""
     is_of_other_options: bool = False
     """The first one of its options."""
+    along: dict[int, SlopeOfRows | None] = field(default_factory=dict)
+    """What was measured, by input."""
     slopes: dict[tuple[int, int], Slope | None] = field(default_factory=dict)
     """What was measured, by output and input."""
     _others: dict[float, FurtherPlace | None] = field(default_factory=dict)
@@ -351,8 +354,12 @@ class FurtherPlace:
         return FurtherPlace(other, self.declared)
 
     def _cotangent(self, output: int) -> Tensor:
-        block = self.own.problem.outputs.blocks[output]
-        return probe(block.stop - block.start, KEY)
+        """A random grad_output, zero where forward has a kink, or is not known."""
+        part = self._rows(output)
+        u = probe(part.stop - part.start, KEY)
+        for found in filter(None, map(self._along, range(len(self._parts)))):
+            u = torch.where(found.kink[part] | ~found.error[part].isfinite(), 0.0, u)
+        return u
 
     def refutes(self, backward: Callable[..., Any], wrong: frozenset[str]) -> bool:
         """Whether a gradient is certainly wrong here with another backward: what that alters, or was wrong.
@@ -384,7 +391,7 @@ class FurtherPlace:
         """Whether a gradient is not the derivative by one input, along a direction of that."""
         direction = self._direction(source)
         if (output, source) not in self.slopes:
-            self.slopes[output, source] = self._measured(output, u, direction)
+            self.slopes[output, source] = self._measured(output, u, source)
         slope = self.slopes[output, source]
         if slope is None:
             return False
@@ -397,13 +404,23 @@ class FurtherPlace:
         """Every entry of one input by about its own size, the others by nothing."""
         return Values(self.own.problem).direction(KEY, self._parts[source])
 
-    def _measured(self, output: int, u: Tensor, direction: Tensor) -> Slope | None:
+    def _along(self, source: int) -> SlopeOfRows | None:
+        """What every output has along the direction of an input; None where that does not move."""
+        if source not in self.along:
+            direction = self._direction(source)
+            moves = bool(direction.any())
+            self.along[source] = Values(self.own.problem).slope(direction) if moves else None
+        return self.along[source]
+
+    def _measured(self, output: int, u: Tensor, source: int) -> Slope | None:
         """What forward has along a direction; None where that is not known."""
-        if not direction.any():
+        found, part = self._along(source), self._rows(output)
+        if found is None or not bool(u.any()):
             return None
-        found = Values(self.own.problem).slope(direction)
+        there = u != 0
+        value, error = found.value[part][there], found.error[part][there]
+        return Slope(float(u[there] @ value), float(u[there].abs() @ error))
+
+    def _rows(self, output: int) -> slice:
         block = self.own.problem.outputs.blocks[output]
-        part = slice(block.start, block.stop)
-        if bool(found.kink[part].any()) or not bool(found.error[part].isfinite().all()):
-            return None
-        return Slope(float(u @ found.value[part]), float(u.abs() @ found.error[part]))
+        return slice(block.start, block.stop)
