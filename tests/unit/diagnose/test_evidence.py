@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from gradverify.verifier.checks import kept
 from gradverify.verifier.diagnose import findings as diagnosis
-from gradverify.verifier.diagnose.confirmation import measured_point
 
 from .diagnosing import findings_on
 from .right_functions import Right, function_of
@@ -69,22 +66,6 @@ def test_a_case_too_large_to_be_measured_is_diagnosed_at_a_spare_one(monkeypatch
     doubled = Right("doubled", lambda x: 2 * x, lambda a, y, g: (6 * g,), {"x": "bn"})
     monkeypatch.setattr(diagnosis, "LARGEST_MEASURED", 16 * 16)
     assert _one(doubled).factor == 3.0
-
-
-@pytest.mark.parametrize(("times", "least", "sizes"), [(6, 600, {True, False}), (0, 0, {True})])
-def test_nothing_is_measured_beyond_the_allowance(monkeypatch, times, least, sizes):
-    monkeypatch.setattr(kept, "TIMES", times)
-    monkeypatch.setattr(kept, "LEAST", least)
-    known = []
-
-    def measured(sample, repairs):
-        known.append(1 in sample.judged)
-        return measured_point(sample, repairs)
-
-    monkeypatch.setattr(diagnosis, "measured_point", measured)
-    found = _one(SUMMED)
-    assert set(known) == sizes  # what verification has measured costs nothing
-    assert found.cause == "constant-factor"
 
 
 def test_a_forward_that_does_not_depend_on_its_input_is_no_surrogate():

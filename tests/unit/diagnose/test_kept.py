@@ -5,13 +5,11 @@ from __future__ import annotations
 import torch
 from torch.autograd import Function
 
-from gradverify.events import Found, Retry, Verify
-from gradverify.model import InputSource, Parameter, Point, Settings, Target, TargetKind, TargetPlan
+from gradverify.events import Found, Verify
+from gradverify.model import InputSource, Parameter, Settings, Target, TargetKind, TargetPlan
 from gradverify.verifier.building import Live
-from gradverify.verifier.checks import kept
 from gradverify.verifier.diagnose.edits import search
 from gradverify.verifier.diagnose.edits.rewrites import joint_shape
-from gradverify.verifier.retrying import retry
 from gradverify.verifier.run import verify
 
 from .diagnosing import OTHER_SIZES, SIZES, case_at
@@ -40,27 +38,6 @@ def _asked() -> Verify:
     cases, spares = (case_at(SHAPES, SIZES, 1),), (case_at(SHAPES, OTHER_SIZES, 2),)
     plan = TargetPlan("Cell", "Cell", InputSource.SPEC, cases, spares=spares)
     return Verify(target, plan, Settings(select=("GV1",)))
-
-
-def test_a_sample_is_measured_once_by_verdict_cause_and_smaller_inputs(monkeypatch):
-    judged, honest = [], kept.judge_any_size
-
-    def counted(problem, *given, **options):
-        judged.append([p.tolist() for p in problem.primals])
-        return honest(problem, *given, **options)
-
-    monkeypatch.setattr(kept, "judge_any_size", counted)
-    asked, live = _asked(), Live(Cell)
-    found = [e.finding for e in verify(asked, live) if isinstance(e, Found)]
-    reported = [f for f in found if f.cause]
-    assert {f.input for f in reported} == set(SHAPES)
-    assert all(one not in judged[:k] for k, one in enumerate(judged))
-    before = len(judged)
-    answers = [retry(Retry(asked, f, Point.TYPICAL, 0, with_cause=True), live) for f in reported]
-    assert len(judged) == before
-    assert all(a.finding is not None for a in answers)
-    assert all(retry(Retry(asked, f, Point.PLAIN, 0, with_cause=True), live).finding for f in reported)
-    assert len(judged) == before + 1
 
 
 def test_a_change_is_looked_for_once_for_all_gradients(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.autograd import Function
 
@@ -143,6 +144,7 @@ class Sines(Function):
         return base, base * a * c / s
 
 
+@pytest.mark.xfail(reason="pending-causes: no change is found", strict=True)
 def test_of_two_changes_the_one_that_leaves_nothing_wrong_is_reported():
     """With what was saved exchanged, the gradient of `a` alone is right."""
     found = findings_on(Sines, {"a": "bn", "b": "bn"})
