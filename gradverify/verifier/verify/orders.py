@@ -34,7 +34,6 @@ from gradverify.verifier.witnesses.answers import (
 )
 from gradverify.verifier.witnesses.claim import Claim
 from gradverify.verifier.witnesses.judge import judge
-from gradverify.verifier.witnesses.kinks import BESIDE
 from gradverify.verifier.witnesses.proof import OF_FLOAT32, proved
 from gradverify.verifier.witnesses.rounding import has_digits_of_float32
 from gradverify.verifier.witnesses.values import probe
@@ -122,8 +121,7 @@ def _finding(  # noqa: PLR0911 - a row for each kind of answer
             return _again(sample, position, name, witnesses.wrong.get(pair, "GV101"))
         made = wrong_gradient(sample, position, pair[1], answer)
         if answer.nonfinite and not declared:
-            certain = answer.both and answer.smooth and (not answer.is_flat or _moves(asked, answer))
-            meant = certain or _at_declared_zeros(sample, name, answer)
+            meant = (answer.both and answer.smooth) or _at_declared_zeros(sample, name, answer)
             return made if meant else replace(made, severity=Severity.WARNING)
         twice = pair in witnesses.suspected  # values at two draws are both witnesses
         witnesses.suspected |= {pair} if not declared and not answer.rounded else set()
@@ -138,16 +136,6 @@ def _finding(  # noqa: PLR0911 - a row for each kind of answer
         short = answer.reason is Reason.FLOAT32
         return replace(found, hint=f"{witnesses.of(sample).made} {found.hint}") if short else found
     return None
-
-
-def _moves(asked: Asked, answer: Wrong) -> bool:
-    """Whether an output of these entries is another one beside the point: one that is constant has no say."""
-    values, rows = asked.values, [e.row for e in answer.entries if e.row is not None]
-    way = BESIDE * values.scale * probe(len(values.x), asked.key + 31)
-    moved = torch.stack([values.at(values.x + sign * way) != values.centre for sign in (1.0, -1.0)]).any(
-        dim=0
-    )
-    return bool((moved[rows] if rows else moved).any())
 
 
 def _at_declared_zeros(sample: Sample, name: str, answer: Wrong) -> bool:
