@@ -28,6 +28,7 @@ from gradverify.verifier.neighbours.meant import (
     guess_behind,
     hangs_on_no_guess,
     is_meant,
+    is_still,
     no_derivative_meant,
     raises_on_purpose,
 )
@@ -169,7 +170,7 @@ def _such_values(near: Near, finding: Finding) -> Finding | None:
 
 def _constant_there(near: Near, finding: Finding) -> Finding | None:
     """Forward does not move wherever it is wrong, at values that nobody declared."""
-    if finding.code not in OF_A_SLOPE or not is_constant_there(finding):
+    if finding.code not in OF_A_SLOPE or not is_constant_there(finding) or not is_still(near.sample, finding):
         return None
     sample, name = near.sample, str(finding.input)
     drawn = {i.name: i for i in sample.case.inputs if isinstance(i, TensorInput)}

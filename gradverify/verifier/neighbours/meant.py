@@ -209,6 +209,24 @@ def _jumps(sample: Sample, finding: Finding) -> bool:
     return float((last - first).abs().max()) > STAYS * changes[k] > 0
 
 
+def is_still(sample: Sample, finding: Finding) -> bool:
+    """Whether no output moves where the entries that are most wrong move alone: at a kink or a tie one does."""
+    problem = sample.problem
+    worst = finding.entries.worst if finding.entries is not None else ()
+    base = problem.evaluate(problem.primals)
+    if isinstance(base, Raised) or finding.input not in problem.input_names:
+        return False
+    place = problem.input_names.index(finding.input)
+    for step in FLAT:
+        moved = problem.primals[place].clone()
+        for entry in worst:
+            moved[entry.input or ()] += step
+        there = problem.evaluate((*problem.primals[:place], moved, *problem.primals[place + 1 :]))
+        if isinstance(there, Raised) or not all(map(torch.equal, there.value, base.value)):
+            return False
+    return True
+
+
 def _drawn(sample: Sample) -> str:
     """That backward draws random numbers, and forward none."""
     problem = sample.problem

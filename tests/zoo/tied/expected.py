@@ -85,4 +85,4 @@ EXPECTED["wrong", "SegmentMaximumTwice", "with spec"] = {
 }  # fmt: skip
 for name in ("MaximumLost", "LargerOfComplexAndRealLost"):
     EXPECTED["wrong", name, "with spec"] = {"status": "failed", "errors": {"GV107"}}
-EXPECTED["wrong", "MaximumTwiceKernel", "with spec"]["names"] = {"which are equal"}  # in its own dtype
+EXPECTED["wrong", "MaximumTwiceKernel", "with spec"]["names"] = {"values are equal"}  # in its own dtype
