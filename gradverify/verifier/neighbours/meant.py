@@ -210,7 +210,7 @@ def _jumps(sample: Sample, finding: Finding) -> bool:
 
 
 def is_still(sample: Sample, finding: Finding) -> bool:
-    """Whether no output moves where the entries that are most wrong move alone: at a kink or a tie one does."""
+    """Whether no output moves where the entries that are most wrong move alone: at a tie one does."""
     problem = sample.problem
     worst = finding.entries.worst if finding.entries is not None else ()
     base = problem.evaluate(problem.primals)
