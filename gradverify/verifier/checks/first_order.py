@@ -6,14 +6,6 @@ Whether a gradient is wrong for nothing but random numbers that backward draws f
 
 A mask that is drawn again in backward is forward's only where the generator is where it was then. That
 is so in no training step, and not here either: backward starts from random states of its own.
-
-Gradients that change faster than a difference quotient can follow, at declared wide values.
-
-A fast part that is small beside f, as sin(a x)^2 / a is where `a` is large, passes for noise of f: every
-step leads over many of its periods, and what is measured is the slope of the rest. Beyond 1/epsilon radians
-no digit of its phase is known. Where the gradient of backward changes between neighbouring values, and so
-does its average over both sides, the mismatch need not be a mistake. A wrong formula that is smooth is as
-wrong at the neighbours, and so is its average.
 """
 
 from __future__ import annotations

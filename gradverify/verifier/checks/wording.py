@@ -3,8 +3,6 @@
 Findings on inferred inputs as inconclusive ones, each with its reason.
 
 What of a derivative could not be judged and why, in words: each reason has another remedy (GV109).
-
-What to say about one (output, input) block of the Jacobian: GV101, GV107, GV108, GV110.
 """
 
 from __future__ import annotations

@@ -221,13 +221,13 @@ def _distinct(made: dict[Structure, Tensor]) -> dict[Structure, Tensor]:
 
 def _wrong(asked: Asked, trial: _Trial, expected: Tensor, w: Tensor) -> Tensor | None:
     """Entries that are another twice, and not by rounding, nor by what grows with the size (bool, N)."""
-    wrong = _off(asked, trial.claim, expected, trial.floor)
+    wrong = _off(asked, trial.claim, expected, trial)
     if not bool(wrong.any()):
         return None
     again = asked.claim.afresh().row(trial.given)
     if isinstance(again, Raised):
         return None
-    wrong &= _off(asked, again * 2.0**-trial.structure.bits, expected, trial.floor)
+    wrong &= _off(asked, again * 2.0**-trial.structure.bits, expected, trial)
     if bool(wrong.any()):
         wrong &= ~_rounding(asked, trial, expected, w)
     if not bool(wrong.any()):
@@ -271,7 +271,7 @@ def _sets_in_gradually(asked: Asked, trial: _Trial, expected: Tensor) -> bool:
         if isinstance(row, Raised):
             return False
         row = row * 2.0**-middle
-        if bool(_off(asked, row, expected, largest).any()):
+        if bool(_off(asked, row, expected, trial).any()):
             wrong, deviation = middle, float((row - expected).abs().nan_to_num(torch.inf).max())
         else:
             right = middle
@@ -299,13 +299,13 @@ def _takes_fewer_steps(asked: Asked, trial: _Trial) -> bool:
     return counts[1] < counts[0]
 
 
-def _off(asked: Asked, claim: Tensor, expected: Tensor, floor: Tensor) -> Tensor:
-    """Entries that differ; numbers as large as `floor` may have cancelled (bool, N)."""
+def _off(asked: Asked, claim: Tensor, expected: Tensor, trial: _Trial) -> Tensor:
+    """Entries that differ (bool, N); `atol` is that of one entry of the Jacobian, which grad_output adds up."""
     short = OF_FLOAT32 if asked.values.steps.is_short else 0.0
     size = expected.abs() + claim.abs().nan_to_num(0.0, 0.0, 0.0)
-    largest = torch.maximum(expected.abs().nan_to_num(0.0, 0.0, 0.0).max(), floor)
+    largest = torch.maximum(expected.abs().nan_to_num(0.0, 0.0, 0.0).max(), trial.floor)
     bar = max(LINEAR, short, asked.rtol) * size + max(OF_LARGEST, short) * largest
-    bar = bar + asked.atol + asked.values.steps.smallest
+    bar = bar + asked.atol * trial.u.abs().sum() + asked.values.steps.smallest
     return ~((claim - expected).abs() <= bar) & expected.isfinite()
 
 
@@ -352,7 +352,7 @@ def _is_linear(asked: Asked, trial: _Trial, w: Tensor, wrong: Tensor) -> bool:
     found = asked.claim.afresh().rows(torch.stack([w, trial.u + w]))
     if isinstance(found, Raised):
         return False
-    return not bool((_off(asked, trial.claim, found[1] - found[0], trial.floor) & wrong).any())
+    return not bool((_off(asked, trial.claim, found[1] - found[0], trial) & wrong).any())
 
 
 def _of_every_grad_output(finding: Finding) -> Finding:
