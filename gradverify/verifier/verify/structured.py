@@ -300,7 +300,7 @@ def _takes_fewer_steps(asked: Asked, trial: _Trial) -> bool:
 
 
 def _off(asked: Asked, claim: Tensor, expected: Tensor, trial: _Trial) -> Tensor:
-    """Entries that differ (bool, N); `atol` is that of one entry of the Jacobian, which grad_output adds up."""
+    """Entries that differ (bool, N); `atol` is that of one entry of the Jacobian."""
     short = OF_FLOAT32 if asked.values.steps.is_short else 0.0
     size = expected.abs() + claim.abs().nan_to_num(0.0, 0.0, 0.0)
     largest = torch.maximum(expected.abs().nan_to_num(0.0, 0.0, 0.0).max(), trial.floor)
