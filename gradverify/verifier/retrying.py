@@ -15,11 +15,11 @@ from gradverify.verifier.checks.kept import Build, Kept, Place
 from gradverify.verifier.checks.subject import NoSample
 from gradverify.verifier.diagnose import is_diagnosed
 from gradverify.verifier.diagnose.findings import is_of_its_cause, with_what_holds
-from gradverify.verifier.families import run_checks
 from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.ranks.world import OutOfStepError
-from gradverify.verifier.verification import verifying
 from gradverify.verifier.verify.results import at_undeclared, forget_findings
+from gradverify.verifier.verify.table import ask
+from gradverify.verifier.verify.verification import verifying
 
 SAME_FACTOR = 1e-6
 """Relative: two measurements of one factor agree to more."""
@@ -69,7 +69,7 @@ def _findings(place: Place, family: Family, kept: Kept, build: Build) -> tuple[F
     if place.point is Point.PLAIN:
         # They are ordinary values: what is checked at the first typical draw alone is checked here.
         judged = replace(sample, point=Point.TYPICAL, draw=0)
-    results, _ = run_checks(judged, frozenset({family}))
+    results, _ = ask(judged, frozenset({family}))
     # What was reported as an error is one whatever was guessed, so no guard is asked here.
     return tuple(f for result in results.values() for f in result.findings)
 

@@ -58,7 +58,7 @@ from gradverify.verifier.raised_errors import describe, raised_by_users
 from gradverify.verifier.ranks.worlds import Worlds, worlds_of
 from gradverify.verifier.run import verify
 from gradverify.verifier.surroundings import DisturbedError, Surroundings
-from gradverify.verifier.verification import is_wanted
+from gradverify.verifier.verify.verification import is_wanted
 
 AS_LOADED = Surroundings.take()
 """Before any user code: workers are forked from a process that has this."""

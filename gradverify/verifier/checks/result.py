@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from torch import Tensor
-
 from gradverify.model import Finding, Outcome, Severity, Swept
 
 OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
@@ -28,10 +26,8 @@ WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 
 @dataclass(frozen=True)
 class Uncovered:
-    """Entries of one (output, input) pair that could not be judged at this point."""
+    """Why one (output, input) pair could not be judged at this point."""
 
-    mask: Tensor
-    """bool, the block's shape: True where nothing is known."""
     reason: str
     hint: str = OTHER_VALUES
 

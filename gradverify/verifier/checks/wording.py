@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Entries, Entry, Finding, JacobianMap, indexed
-from gradverify.rules import Family, rule
+from gradverify.rules import rule
 from gradverify.verifier.checks.result import Uncovered
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.numerics.problem import Block
@@ -214,37 +214,11 @@ def _inconclusive(finding: Finding, message: str, hint: str) -> Finding:
     return replace(finding, code="GV109", suspected=suspected, severity=severity, message=message, hint=hint)
 
 
-def family_of(name: str) -> Family:
-    """The family whose outcome an uncovered pair decides, by how the pair is called."""
-    if name.startswith("second order"):
-        return Family.GRADGRADCHECK
-    return Family.REFERENCE if name == "reference" else Family.GRADCHECK
-
-
-def nothing_verified(sample: Sample, unknown: Uncovered) -> Finding:
-    """That no pair could be judged, for a reason that they share."""
-    return sample.finding("GV109", f"no gradient could be verified: {unknown.reason}", hint=unknown.hint)
-
-
 def not_verified(sample: Sample, position: int, name: str, unknown: Uncovered) -> Finding:
-    """What of one (output, input) pair could not be judged, and why."""
-    count, total, reason = int(unknown.mask.sum()), unknown.mask.numel(), unknown.reason
-    if name == "reference":
-        return sample.finding("GV109", f"not compared with the reference: {reason}", output=position)
+    """That one (output, input) pair could not be judged, and why."""
     of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
-    if name.startswith("second order"):
-        what, source = "the second derivative", name.removeprefix("second order").removeprefix(", ")
-    else:
-        what, source = f"the gradient{of_output}", name
-    by = f" with respect to `{source}`" if source else ""
-    share = f" at {count} of {total} entries" if count < total else ""
-    return sample.finding(
-        "GV109",
-        f"{what}{by} could not be verified{share}: {reason}",
-        hint=unknown.hint,
-        output=position,
-        input=source or None,
-    )
+    said = f"the gradient{of_output} with respect to `{name}` could not be verified: {unknown.reason}"
+    return sample.finding("GV109", said, hint=unknown.hint, output=position, input=name)
 
 
 KEEP_THE_DTYPE = (

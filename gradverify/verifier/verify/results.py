@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gradverify.model import Closeness, Finding, Outcome, Point, Severity
+from gradverify.model import Closeness, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.model.case import points_of
 from gradverify.verifier.checks.dtypes.asked import in_dtype, in_float64_of
 from gradverify.verifier.checks.dtypes.words import OF_A_GRADIENT
 from gradverify.verifier.checks.first_order import disconnected, refused_empty
 from gradverify.verifier.checks.result import SAME_NUMBERS, CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.undeclared import HINTS, SILENCE, AtUndeclared
 from gradverify.verifier.checks.wording import is_finite
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
@@ -30,6 +29,33 @@ SINGLE = "float32"
 """The shortest dtype in which slopes can be measured."""
 
 UNSTEADY = "forward gives other values at each call, random states replayed"
+
+
+HINTS = {
+    Point.WIDE: "At moderate values it is right. Look for a branch or a clamp that backward does not share "
+    "with forward. If such values are not valid, say so in the spec with `range` or `domain`.",
+    Point.SPECIAL: "At ordinary values it is right: these hold zeros, ties or duplicates. If such values "
+    "are not valid, say so in the spec with `avoid`, `domain` or `distinct`.",
+}
+
+
+@dataclass(frozen=True)
+class AtUndeclared:
+    """What came of one undeclared draw."""
+
+    result: CheckResult
+    judged: bool
+    """Something of the Jacobian could be measured there."""
+    raised: RaisedError | None = None
+    """What backward raised."""
+
+    @property
+    def is_right(self) -> bool:
+        """Something could be measured, and all of it is as it should be."""
+        return self.judged and not self.result.findings
+
+
+SILENCE = AtUndeclared(CheckResult(outcome=Outcome.NOT_RUN), judged=False)
 
 
 @dataclass(frozen=True)
@@ -135,7 +161,7 @@ def _result(sample: Sample, found: First, findings: list[Finding]) -> CheckResul
             isinstance(answer, NotJudged) and answer.whole
         ):
             reason, hint = WHY[answer.reason]
-            uncovered[positions[o], names[i]] = Uncovered(_everything(), reason, hint)
+            uncovered[positions[o], names[i]] = Uncovered(reason, hint)
         elif isinstance(answer, Right) and answer.visible is not None:
             visible.append(answer.visible)
     outcome = found.outcome
@@ -154,14 +180,10 @@ def _result(sample: Sample, found: First, findings: list[Finding]) -> CheckResul
     )
 
 
-def _everything() -> torch.Tensor:
-    return torch.ones(1, 1, dtype=torch.bool)
-
-
 def _nothing_known(sample: Sample, why: str) -> dict[tuple[int, str], Uncovered]:
     pairs = ((p, n) for p in sample.problem.output_positions for n in sample.problem.input_names)
     hint = SAME_NUMBERS if why == UNSTEADY else OTHER_VALUES
-    return {pair: Uncovered(_everything(), why, hint) for pair in pairs}
+    return {pair: Uncovered(why, hint) for pair in pairs}
 
 
 def beyond(sample: Sample) -> FirstOrder:

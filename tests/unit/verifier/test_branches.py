@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.model import Case, Point, Settings, Swept, Target, TargetKind, TensorInput
-from gradverify.verifier.case_state import branches_seen
+from gradverify.verifier.verify.branches import branches_seen
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample, Subject
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradverify.verifier.case_state import _worse
+from gradverify.verifier.verify.case_state import _worse
 
 
 @pytest.mark.parametrize(

@@ -1,109 +1,30 @@
-"""One target while it is verified: how its samples are built, what was asked of it, and what was found.
-
-Which codes are asked for.
-
-GV721 to GV723: values that all ranks must share, and ranks that wait for each other in vain.
-"""
+"""One target while it is verified: how its samples are built, what was asked of it, and what was found."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from gradverify.events import CaseStarted, CaseVerified, Event, Found, Verify
-from gradverify.model import Case, CasePoint, Engine, Finding, Point, Settings, Severity, TargetKind, indexed
+from gradverify.model import Case, Engine, Finding, Point, Settings, Severity, TargetKind
 from gradverify.rules import RULES, Family, rule
 from gradverify.verifier.building import Live, build_subject
-from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.dtypes.deciding import deciding_cases, precision_at
 from gradverify.verifier.checks.kept import Place
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject
-from gradverify.verifier.checks.wording import number
 from gradverify.verifier.collect.discover import applied_functions, is_old_style
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import exact_arithmetic
-from gradverify.verifier.guard import NotJudgedError, Raised, default_dtype
+from gradverify.verifier.guard import Raised, default_dtype
 from gradverify.verifier.neighbours.guesses import Excuses
-from gradverify.verifier.numerics.problem import VjpProblem, multi_index
-from gradverify.verifier.ranks.across import Difference
-from gradverify.verifier.ranks.world import OutOfStepError
-
-HINTS = {
-    "output": (
-        "Is a reduction or a gather missing in forward? Where each rank is to have a value of its own, say "
-        "`output_placement: local`, or `partial` where their sum is meant."
-    ),
-    "gradient": (
-        "Is a reduction missing in backward? Where each rank is to return its part of the gradient, declare "
-        "`gradient: partial` beside `placement: replicate`."
-    ),
-}
-
-
-def disagreements(sample: Sample) -> Iterator[Finding]:
-    """What ranks had different values of since this was last asked: one finding for each output and input."""
-    across = sample.subject.across
-    if across is None:
-        return
-    met, across.differences = across.differences, {}
-    names = [a.name for a in sample.arguments if isinstance(a.value, Tensor)]
-    for (what, position), difference in sorted(met.items(), key=lambda pair: pair[0]):
-        is_output = what == "output"
-        named = f"output {position}" if is_output else f"the gradient of `{names[position]}`"
-        code = "GV721" if is_output else "GV722"
-        yield Finding(
-            code,
-            rule(code).severity,
-            f"{named} is not the same on every rank: {_where(difference)}",
-            hint=HINTS[what],
-            case=sample.where,
-            output=position if is_output else None,
-            input=None if is_output else names[position],
-        )
-
-
-def _where(difference: Difference) -> str:
-    """The worst entry on both ranks, in words."""
-    one, other = difference.of_first, difference.of_rank
-    if one.shape != other.shape or one.dtype != other.dtype:
-        reported = f"{list(one.shape)} {one.dtype} on rank 0, {list(other.shape)} {other.dtype}"
-        return f"{reported} on rank {difference.rank}".replace("torch.", "")
-    apart = (one.double() - other.double() if not one.is_complex() else one - other).abs()
-    at = int(torch.nan_to_num(apart, nan=torch.inf).reshape(-1).argmax())
-    place = indexed("", multi_index(at, one.shape))
-    first, second = (_shown(t.reshape(-1)[at]) for t in (one, other))
-    return f"{first} on rank 0, {second} on rank {difference.rank}{f', at {place}' if place else ''}"
-
-
-def _shown(value: Tensor) -> str:
-    plain: Any = value.item()
-    return number(plain) if isinstance(plain, float) else str(plain)
-
-
-def not_judged(error: NotJudgedError, where: CasePoint | None) -> Finding:
-    """Why nothing was judged, as where outputs do not lie on the ranks as the spec says."""
-    return Finding("GV001", rule("GV001").severity, str(error), hint=error.hint, case=where)
-
-
-def out_of_step(error: OutOfStepError, where: CasePoint | None) -> Finding:
-    """Ranks that wait for what will never come; none of them answers any more."""
-    return Finding(
-        "GV723",
-        rule("GV723").severity,
-        f"ranks are out of step: {error}",
-        hint=(
-            "Every rank of a group must enter the same collectives in the same order, whatever its own "
-            "values and its number are. Nothing more was asked of this target."
-        ),
-        case=where,
-    )
+from gradverify.verifier.numerics.problem import VjpProblem
+from gradverify.verifier.verify.case_state import CaseState
+from gradverify.verifier.verify.disagreements import disagreements
 
 
 def wanted_families(settings: Settings, ignored: Sequence[str]) -> frozenset[Family]:
@@ -265,7 +186,7 @@ class Verification:
         if isinstance(sample, Sample):
             yield from self.reported(disagreements(sample))
             state.count_calls(sample)
-        if isinstance(sample, Sample) or state.capabilities:
+        if isinstance(sample, Sample) or len(state.capabilities) > 1:
             yield state.verified(replace(case, id=named or case.id))
 
 

@@ -1,91 +1,22 @@
-"""What the points of one case add up to, and how that is reported when its last point is judged.
-
-Which comparisons of values in a target's source were true, and which were false, while it ran.
-
-A branch for small or large values may hold a formula of its own. What no point has entered is verified
-nowhere, and a pass says so. Comparisons of Python numbers (`x.item() > 20`) are not seen.
-"""
+"""What the points of one case add up to, and how that is reported when its last point is judged."""
 
 from __future__ import annotations
 
-import inspect
 import itertools
-import linecache
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from types import FrameType
-from typing import Any
 
 import torch
 
 from gradverify.events import CaseVerified
 from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Swept
 from gradverify.rules import CHECK_FAMILIES, Family
-from gradverify.source import compares, module_of
-from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.result import WORSE, CheckResult, Uncovered
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import family_of, not_verified, nothing_verified
-from gradverify.verifier.dispatching import Dispatched
+from gradverify.verifier.checks.wording import not_verified
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import interpreted
-
-COMPARING = frozenset({"aten::lt", "aten::le", "aten::gt", "aten::ge"})
-"""Operations of torch that compare sizes of numbers."""
-
-
-def branches_seen(sample: Sample) -> Swept:
-    """What forward and backward compare at a sample. Each is called once more where its source compares."""
-    function, forward = sample.subject.function_class, sample.subject.own_forward
-    if function is None or forward is None or not (compares(forward) or compares(own_backward(function))):
-        return Swept()
-    seen = _Seen(getattr(getattr(inspect.unwrap(forward), "__code__", None), "co_filename", ""))
-    with seen:
-        values = sample.problem.evaluate(sample.problem.primals)
-        if not isinstance(values, Raised):
-            sample.problem.pull_back(sample.problem.primals, [torch.ones_like(v) for v in values.value])
-    return Swept(ever_true=tuple(seen.true), ever_false=tuple(seen.false))
-
-
-class _Seen(Dispatched):  # type: ignore[no-untyped-call]
-    """Notes the comparisons of floating tensors of one file, as `theta < 1e-4 (line 31)`."""
-
-    def __init__(self, file: str) -> None:
-        super().__init__()
-        self.file = file
-        self.true: dict[str, None] = {}
-        self.false: dict[str, None] = {}
-
-    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        result = func(*args, **given)
-        if func.name().partition(".")[0] in COMPARING and args[0].is_floating_point() and result.numel():
-            written = self._written()
-            self.true |= dict.fromkeys(written if bool(result.any()) else ())
-            self.false |= dict.fromkeys(() if bool(result.all()) else written)
-        return result
-
-    def _written(self) -> tuple[str, ...]:
-        """The comparison that is being computed; nothing where it is no code of the file."""
-        frame = next(_callers(sys._getframe(), self.file), None)  # noqa: SLF001 - inspect's copies every frame
-        if frame is None:
-            return ()
-        line, last, start, end = [*frame.f_code.co_positions()][frame.f_lasti // 2]
-        if line is None or line != last:
-            return ()
-        lines = linecache.getlines(self.file)
-        if (line, start, end) not in module_of("".join(lines)).comparisons:
-            return ()
-        # Columns of code are counted in bytes.
-        return (f"{lines[line - 1].encode()[start:end].decode()} (line {line})",)
-
-
-def _callers(frame: FrameType | None, file: str) -> Iterator[FrameType]:
-    while frame is not None:
-        if frame.f_code.co_filename == file:
-            yield frame
-        frame = frame.f_back
-
+from gradverify.verifier.verify.branches import branches_seen
 
 NEXT = 2.0**-12
 """How far values are moved, relative, to see whether forward has none but at one point."""
@@ -123,11 +54,8 @@ class CaseState:
     points: int = 0
     visible: float | None = None
     not_judged: int = 0
-    capability: str = ""
-    """Of the double backward."""
-    capabilities: dict[str, str] = field(default_factory=dict)
-    """Others, by name."""
-    uncovered: list[dict[tuple[int, str], Uncovered]] = field(default_factory=list)
+    capabilities: dict[str, str] = field(default_factory=lambda: {"double_backward": ""})
+    unknown: list[dict[tuple[int, str], Uncovered]] = field(default_factory=list)
     """For each typical draw."""
     entries: bool = False
     """Some Jacobian had entries."""
@@ -135,7 +63,7 @@ class CaseState:
     last: Sample | None = None
     swept: Swept = field(default_factory=Swept)
     judged: dict[tuple[int, str], bool] = field(default_factory=dict)
-    """By (output position, input name): whether some entry, if there is any, was judged at some point."""
+    """By (output position, input name): whether it was judged at some point."""
     applied: set[tuple[str, str]] = field(default_factory=set)
     """(file, qualified name) of the Functions that its calls apply."""
     witnesses: set[str] = field(default_factory=set)
@@ -150,6 +78,29 @@ class CaseState:
         self.swept = self.swept.joined(result.swept)
         self.not_judged += result.not_judged
         self.witnesses |= result.witnesses
+        for name, said in (("double_backward", result.capability), *result.capabilities):
+            self.capabilities[name] = _worse(self.capabilities.get(name, ""), said)
+
+    def add_point(self, sample: Sample, results: dict[Family, CheckResult]) -> None:
+        """Add all that was found at a declared point."""
+        self.last = sample
+        for family, result in results.items():
+            self.add(family, result)
+        self.add_branches(sample)
+        self.count_calls(sample)
+        self.points += 1
+        first = results[Family.GRADCHECK]
+        ran = any(result.outcome is not Outcome.NOT_RUN for result in results.values())
+        for pair in itertools.product(sample.problem.output_positions, sample.problem.input_names):
+            self.judged[pair] = self.judged.get(pair, False) or (ran and pair not in first.uncovered)
+        if sample.point is Point.TYPICAL:
+            self.unknown.append({k: v for one in results.values() for k, v in one.uncovered.items()})
+            seen = (v for v in (first.smallest_visible_error, self.visible) if v is not None)
+            self.visible = min(seen, default=None)
+
+    def add_branches(self, sample: Sample) -> None:
+        """Add which comparisons of the source came out how."""
+        self.swept = self.swept.joined(branches_seen(sample))
 
     def count_calls(self, sample: Sample) -> None:
         """Add the calls that were made of a sample."""
@@ -194,56 +145,20 @@ class CaseState:
                 yield sample.finding("GV109", said, hint=DECLARE)
                 return
 
-    def add_point(self, sample: Sample, results: dict[Family, CheckResult]) -> None:
-        """Add a judged point."""
-        self.swept = self.swept.joined(branches_seen(sample))
-        self.count_calls(sample)
-        self.points += 1
-        self._add_pairs(sample, results)
-        for family in (Family.CONTRACT, Family.PRECISION):
-            for name, said in results[family].capabilities:
-                self.capabilities[name] = _worse(self.capabilities.get(name, ""), said)
-        self.capability = _worse(self.capability, results[Family.GRADGRADCHECK].capability)
-        if sample.point is not Point.TYPICAL:
-            return
-        self.uncovered.append({k: v for result in results.values() for k, v in result.uncovered.items()})
-        visible = results[Family.GRADCHECK].smallest_visible_error
-        self.visible = min((v for v in (visible, self.visible) if v is not None), default=None)
-
-    def _add_pairs(self, sample: Sample, results: dict[Family, CheckResult]) -> None:
-        ran = any(result.outcome is not Outcome.NOT_RUN for result in results.values())
-        uncovered = results[Family.GRADCHECK].uncovered
-        for pair in itertools.product(sample.problem.output_positions, sample.problem.input_names):
-            unknown = uncovered.get(pair)
-            judged = ran and (unknown is None or not (unknown.mask.numel() and unknown.mask.all()))
-            self.judged[pair] = self.judged.get(pair, False) or judged
-
     def never_judged(self) -> list[Finding]:
-        """GV109 for every pair some entry of which was judged at no typical draw."""
-        if self.last is None or not self.uncovered:
+        """GV109 for every pair that was judged at no typical draw; one for all that share a reason."""
+        if self.last is None or not self.unknown:
             return []
-        findings = []
-        unknown: dict[tuple[int, str], Uncovered] = {}
-        for position, name in sorted(set.intersection(*map(set, self.uncovered))):
-            found = [u[position, name] for u in self.uncovered]
-            mask = found[0].mask
-            if len({f.mask.shape for f in found}) == 1:
-                mask = torch.stack([f.mask for f in found]).all(dim=0)
-            if not mask.any():
-                continue
-            unknown[position, name] = replace(found[-1], mask=mask)
-            findings.append(not_verified(self.last, position, name, unknown[position, name]))
-            family = family_of(name)
-            if self.outcomes[family] is not Outcome.FAILED:
-                self.outcomes[family] = Outcome.INCONCLUSIVE
-        problem = self.last.problem
+        *_, last = self.unknown
+        never = {pair: last[pair] for pair in sorted(set.intersection(*map(set, self.unknown)))}
+        if never and self.outcomes[Family.GRADCHECK] is not Outcome.FAILED:
+            self.outcomes[Family.GRADCHECK] = Outcome.INCONCLUSIVE
+        problem, reasons = self.last.problem, {unknown.reason for unknown in never.values()}
         every = set(itertools.product(problem.output_positions, problem.input_names))
-        alike = len({one.reason for one in unknown.values()}) == 1 and all(
-            o.mask.all() for o in unknown.values()
-        )
-        if len(every) > 1 and set(unknown) == every and alike:
-            return [nothing_verified(self.last, next(iter(unknown.values())))]
-        return findings
+        if len(every) > 1 and set(never) == every and len(reasons) == 1:
+            said = f"no gradient could be verified: {reasons.pop()}"
+            return [self.last.finding("GV109", said, hint=next(iter(never.values())).hint)]
+        return [not_verified(self.last, *pair, unknown) for pair, unknown in never.items()]
 
     def verified(self, case: Case, *, no_gradient: bool = False) -> CaseVerified:
         """Tell of a case whose last point is judged."""
@@ -258,9 +173,8 @@ class CaseState:
             not_judged=self.not_judged,
             witnesses=tuple(sorted(self.witnesses)),
             capabilities=(
-                ("double_backward", self.capability or "not-run"),
                 *((("contract", "partial"),) if compiled else ()),
-                *self.capabilities.items(),
+                *((name, said or "not-run") for name, said in self.capabilities.items()),
             ),
             no_gradient=no_gradient,
             empty=self.last is not None and not self.entries,

@@ -1,0 +1,186 @@
+"""A case past a constant of the source: a block, a chunk, a limit that sizes are compared with.
+
+No spec says that such a size is valid. What forward refuses, and what cannot be measured there, is no
+finding: the report names the size as not verified. A gradient that is wrong is a finding, and where the
+spec lists the values of that size it makes the target inconclusive, no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted, Event, Found
+from gradverify.model import ALIGNED, Beyond, Case, Engine, Finding, Outcome, Point, Severity
+from gradverify.rules import Family, rule
+from gradverify.verifier.checks.result import FirstOrder
+from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.subject import NoSample, Sample
+from gradverify.verifier.interpreter.launches import programs
+from gradverify.verifier.neighbours.guesses import guarded
+from gradverify.verifier.questions.again import read_unwritten
+from gradverify.verifier.questions.overlap import overlapping
+from gradverify.verifier.questions.verified import verified
+from gradverify.verifier.verify.natively import judged_alone
+from gradverify.verifier.verify.results import beyond as judged_beyond
+from gradverify.verifier.verify.results import reference
+from gradverify.verifier.verify.verification import Verification
+
+MOST_PROGRAMS = 512
+"""Programs of interpreted kernels in a forward from which on a size is not tried: some 2 ms each."""
+
+OUT_OF_ORDER = "sizes that are larger than others in every listed case are not, there"
+"""Why nothing is known at a case."""
+
+
+def past_constants(asked: Verification) -> Iterator[Event]:
+    """Judge cases past constants until backward is wrong at one, the plainest: another adds nothing.
+
+    After one that no spec says to be valid come those alone that no spec speaks against: they are mistakes.
+    """
+    doubted = False
+    for beyond in asked.request.plan.beyond:
+        if doubted and beyond.declared:
+            continue
+        failed = False
+        for event in _in_order(asked, beyond):
+            doubted |= isinstance(event, Found)
+            failed |= isinstance(event, Found) and event.finding.severity is Severity.ERROR
+            yield event
+        if failed:
+            return
+
+
+def _in_order(asked: Verification, beyond: Beyond) -> Iterator[Event]:
+    """Judge a case past a constant; what is wrong where sizes lose their order, again where they keep it."""
+    events = list(_judged(asked, beyond))
+    if beyond.in_order is None or not any(isinstance(event, Found) for event in events):
+        yield from events
+        return
+    for case in beyond.in_order:
+        kept = list(_judged(asked, replace(beyond, case=case, in_order=None)))
+        if any(isinstance(event, Found) for event in kept):
+            yield from kept
+            return
+    yield BeyondStarted(beyond)
+    yield BeyondJudged(OUT_OF_ORDER)
+
+
+def _judged(asked: Verification, beyond: Beyond) -> Iterator[Event]:
+    yield BeyondStarted(beyond)
+    sample = _sample(asked, beyond)
+    if isinstance(sample, str):
+        yield BeyondJudged(sample)
+        return
+    first = judged_alone(sample) if sample.is_native else judged_beyond(sample)
+    if first.result.outcome is Outcome.FAILED:
+        yield BeyondDoubted()
+    # Whatever else was guessed: what no spec says to be valid is inconclusive in any case, see `_told`.
+    guarding = not beyond.declared or beyond.constant == ALIGNED
+    errors = _errors(sample, first, asked.wanted, guarding=guarding)
+    # Of those each says what was guessed.
+    told = bool(errors) and beyond.constant == ALIGNED and not any(map(_is_error, errors))
+    if not errors and first.result.outcome is not Outcome.PASSED:
+        yield BeyondJudged("its gradient could not be measured there")
+        return
+    listed = asked.request.plan.cases
+    for finding in errors or _of_overlapping_calls(sample):
+        if asked.wants(finding.code):
+            yield Found(finding if told else _told(finding, beyond, listed))
+    yield BeyondJudged()
+
+
+def _sample(asked: Verification, beyond: Beyond) -> Sample | str:
+    """The sample there, or why none is judged."""
+    if asked.request.settings.engine is Engine.TORCH:
+        return "--engine torch would build its whole Jacobian"
+    built = asked.build(beyond.case)
+    if isinstance(built, Finding):
+        return "the module cannot be built"
+    before = programs()
+    sample = prepare(*built, Point.TYPICAL, 0)
+    if isinstance(sample, NoSample):
+        raised = sample.raised
+        return f"forward raises {raised.type}" if raised is not None else "it has no gradient"
+    if programs() - before > MOST_PROGRAMS:
+        return "a call of it takes too long there"
+    if sample.disconnected or sample.subject.surrogate is not None:
+        return "its gradient is not meant to be the derivative of all it returns"
+    return sample
+
+
+def _errors(sample: Sample, first: FirstOrder, wanted: frozenset[Family], *, guarding: bool) -> list[Finding]:
+    """What is wrong there; inconclusive where that may come from what was guessed of inferred inputs."""
+    results = {Family.GRADCHECK: first.result}
+    if Family.REFERENCE in wanted and not sample.is_native:
+        results[Family.REFERENCE] = reference(sample, first)
+    # Smaller sizes, even ones or not, say nothing of what is wrong past a constant.
+    here = replace(sample, subject=replace(sample.subject, spares=()))
+    judged = guarded(here, results) if guarding else results
+    found = [
+        told
+        for family, result in judged.items()
+        for told, as_found in zip(result.findings, results[family].findings, strict=False)
+        if _is_error(as_found)
+    ]
+    return [*found, *read_unwritten(sample)]
+
+
+def _of_overlapping_calls(sample: Sample) -> list[Finding]:
+    """What a second call of that size changes: a buffer may be kept from some size on."""
+    base = verified(sample)
+    found = () if base is None else overlapping(base).findings
+    return [*filter(_is_error, found)]
+
+
+def _is_error(finding: Finding) -> bool:
+    return finding.severity is Severity.ERROR
+
+
+def _told(finding: Finding, beyond: Beyond, listed: Sequence[Case]) -> Finding:
+    """The finding with the words that it is right at the sizes asked for."""
+    where = beyond.case.id
+    if not beyond.declared:
+        hint = (
+            f"At other sizes it is right; this is {where}: look at a branch, a last block that is not full."
+        )
+        return replace(finding, hint=f"{finding.hint} {hint}".strip())
+    return replace(
+        finding,
+        code="GV109",
+        severity=rule("GV109").severity,
+        message=f"{finding.message}; but no spec says that {where} is valid",
+        hint=_to_settle(beyond, [dict(case.sizes) for case in listed]),
+    )
+
+
+def _to_settle(beyond: Beyond, listed: Sequence[Mapping[str, int]]) -> str:
+    """What the author is to say of the sizes there that no listed case has."""
+    sizes = dict(beyond.case.sizes)
+    unlisted = [n for n, size in sizes.items() if all(one.get(n) != size for one in listed)] or [beyond.size]
+    names = " and ".join(f"`{name}`" for name in unlisted)
+    such = f"such a value of {names}" if len(unlisted) == 1 else f"such values of {names}"
+    of_each = {name: [one[name] for one in listed if name in one] for name in unlisted}
+    conditions = " or ".join(
+        f"`{_condition(name, sizes[name], of_each[name], beyond.number)}`" for name in unlisted
+    )
+    return (
+        f"If it is, list {such} in the spec's sizes, and this is a mistake; if not, forbid it with `where:`, "
+        f"as in {conditions}."
+    )
+
+
+def _condition(name: str, value: int, listed: Sequence[int], constant: int) -> str:
+    """What every listed value of a size meets and this one does not, by the constant if that parts them.
+
+    A bound just below the value would leave others of its kind, as of two blocks where one is meant.
+    """
+    if constant and value % constant and not any(size % constant for size in listed):
+        return f"{name} % {constant} == 0"
+    if constant and not value % constant and all(size % constant for size in listed):
+        return f"{name} % {constant} != 0"
+    if constant and all(size <= constant < value for size in listed):
+        return f"{name} <= {constant}"
+    if all(size < value for size in listed):
+        return f"{name} <= {value - 1}"
+    return f"{name} >= {value + 1}" if all(size > value for size in listed) else f"{name} != {value}"
