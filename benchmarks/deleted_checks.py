@@ -139,25 +139,24 @@ verifier.checks | [] | contract.carried_parameters
 verifier.verify | CheckResult(capability="yes") | natively.second_order_natively
 verifier.checks.dtypes | iter(()) | places.declared_values
 verifier.collect | () | discover.unreached
-verifier | iter(()) | extra_cases.judged_at_three_dimensions
-verifier | iter(()) | extra_cases.judge_beyond
+verifier.verify | iter(()) | beside._another_rank past.past_constants
 verifier.diagnose | iter(()) | findings.causes_of
 verifier.questions | None | overlap._of_one_module
 verifier.questions | True | aliasing._writes
 verifier.infer | given[1] | choices._with_longer_tables
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | results.at_undeclared
-verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_unlisted
+verifier.verify | AtUndeclared(CheckResult(), judged=True) | beside.at_unlisted
 verifier.checks | NoComposite("it is deleted") | composite.automatic_composite
 verifier.verify | False | orders._draws orders._at_declared_zeros
-verifier | iter(()) | extra_cases._evaluation_mode extra_cases._other_buffers extra_cases._unequal_items
-verifier | iter(()) | extra_cases._size_of_one extra_cases._unlisted_sizes
+verifier.verify | iter(()) | beside._evaluation_mode beside._other_states beside._longer_items
+    beside._sizes_of_one beside._unlisted_sizes beside._overlapping_cases
 model | False | case.holds_small_values
 model | 0 | case.draws_of_decades
 cases | () | further.combined past._given
 cases | given[0][:1] | sweep.with_each_option
 source | iter(()) | reachable._cast
-verifier | [] | extra_cases._of_overlapping_calls
-verifier | False | run._is_as_meant
+verifier.verify | [] | past._of_overlapping_calls
+verifier.verify | False | loop._is_as_meant
 source | () | reachable.thresholds
 session | [] | aggregate.reported_beside
 session | list(given[0]) | completeness.mark_expected

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.model import Case, Point, Settings, Swept, Target, TargetKind, TensorInput
-from gradverify.verifier.verify.branches import branches_seen
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample, Subject
+from gradverify.verifier.verify.branches import branches_seen
 
 
 class Branching(Function):
