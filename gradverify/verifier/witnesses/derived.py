@@ -27,7 +27,7 @@ from torch.utils import _pytree
 from gradverify.verifier import guard
 from gradverify.verifier.collect.discover import uses_setup_context
 from gradverify.verifier.collect.forward_itself import run_forward
-from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import copies, substitute
 from gradverify.verifier.numerics.problem import CallProblem, Counter, Graph
 from gradverify.verifier.numerics.tracing import functional_graph, promoted, without_cuts
@@ -256,9 +256,8 @@ TOO_LARGE = "its graph takes too much memory"
 def _usable(there: CallProblem, form: str, outputs: Sequence[Tensor]) -> Derived | NoDerived:
     """A derived form, if it gives forward's values with a graph to every output."""
     watch = _Watch()
-    with warnings.catch_warnings(), watch:
-        warnings.simplefilter("ignore")  # of a tensor with a graph that is read as a number
-        made = there.graph(there.primals)
+    watched = guard.call(_graph, there, watch)  # a forward that sets modes of torch ends this one
+    made = watched if isinstance(watched, Raised) else watched.value
     hides = tuple(watch.hidden)
     if isinstance(made, Raised):
         too_large = made.error.type == TooLargeError.__name__
@@ -275,6 +274,12 @@ def _usable(there: CallProblem, form: str, outputs: Sequence[Tensor]) -> Derived
     if isinstance(back, Raised):
         return NoDerived(f"torch cannot differentiate it: {back.error.type}", hides)
     return Derived(there, form, hides)
+
+
+def _graph(there: CallProblem, watch: _Watch) -> Returned[Graph] | Raised:
+    with warnings.catch_warnings(), watch:
+        warnings.simplefilter("ignore")  # of a tensor with a graph that is read as a number
+        return there.graph(there.primals)
 
 
 def _same_values(there: CallProblem, graph: Graph, outputs: Sequence[Tensor], *, wide: bool) -> bool:
