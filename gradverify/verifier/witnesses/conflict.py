@@ -10,7 +10,12 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.witnesses.answers import Asked, Judgement, Reason
-from gradverify.verifier.witnesses.digits import ask_for_rounding, doubt_short_formats, look_for_lost_digits
+from gradverify.verifier.witnesses.digits import (
+    ask_for_rounding,
+    doubt_digits_of_derived,
+    doubt_short_formats,
+    look_for_lost_digits,
+)
 from gradverify.verifier.witnesses.kinks import look_beside_kinks, see_a_tie_by_values, see_ties
 from gradverify.verifier.witnesses.open_entries import (
     BOTH,
@@ -56,6 +61,7 @@ def decided(asked: Asked, proof: Proof) -> Judgement | Raised:
     see_ties(c)
     _measure(c)
     look_beside_kinks(c)
+    doubt_digits_of_derived(c)
     ask_for_rounding(c)
     doubt_short_formats(c)
     if c.asked.loops:

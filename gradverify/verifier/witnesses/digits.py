@@ -67,6 +67,30 @@ def ask_for_rounding(c: Open) -> None:
     c.rounded &= off > c.unseen()
 
 
+def doubt_digits_of_derived(c: Open) -> None:
+    """An entry that no slope refutes cannot be told where derived itself rounds by as much as it differs."""
+    witness, theirs = c.asked.witness, c.theirs
+    if theirs is None or witness is None or c.values.steps.is_short:
+        return
+    by_slopes = (c.mine - c.value).abs() > torch.maximum(c.error, (theirs - c.value).abs())
+    by_slopes[:, [k for k in range(c.mine.shape[1]) if k not in c.slopes]] = False
+    suspect = ((c.state == WRONG) | (c.state == OPEN)) & c.apart & ~by_slopes & c.mine.isfinite()
+    rows = suspect.any(dim=1).nonzero()[:, 0].tolist()
+    if not rows:
+        return
+    off = ((c.mine - theirs).abs() * suspect).nan_to_num(torch.inf)
+    rows.sort(key=lambda k: -float(off[k].max() / (theirs[k].abs().max() + 1e-300)))
+    chosen = rows[:MOST_ROUNDED]
+    moved = spread(partial(_rows_at, c, witness.problem, chosen), c.values.x, c.values.steps.epsilon)
+    if moved is None:
+        return
+    allowed = explained(moved.view(len(chosen), -1), theirs[chosen], c.unseen())
+    held = suspect.clone()  # what explains the worst rows explains the others
+    held[chosen] &= off[chosen] <= allowed
+    if bool((held[chosen] == suspect[chosen]).all()):
+        c.state[held] = UNSEEN
+
+
 def _within(c: Open, chosen: Sequence[int], allowed: Tensor) -> Tensor:
     """Entries that are derived's: of the chosen rows to what is allowed, of others to it or to its share."""
     assert c.theirs is not None  # noqa: S101 - for the type checker
