@@ -18,7 +18,8 @@ from gradverify.verifier.collect.discover import wrapped_backward
 from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.state import LENGTHS, Argument, Kind, State, lengths_of
-from gradverify.verifier.inputs.tensors import build_tensor, fits
+from gradverify.verifier.inputs.structures import fits
+from gradverify.verifier.inputs.tensors import build_tensor
 
 MOST_ELEMENTS = 60_000
 """Numbers in the arguments of one attempt: a spec that a person writes has far fewer."""

@@ -33,9 +33,6 @@ DOMAINS = {
 }
 """Open intervals of the named domains."""
 
-PLAIN_DRAWS = 3
-"""Draws worth trying: two of opposite sign among the plainest values, one of more."""
-
 GRIDS = (2, 10)
 """Values are halves where those suffice, else tenths."""
 

@@ -9,14 +9,8 @@ from hypothesis import strategies as st
 
 from gradverify.model import Case, Point, TensorInput
 from gradverify.model.case import KEEP_AWAY, MODERATE, is_declared, points_of
-from gradverify.verifier.inputs.tensors import (
-    LARGE,
-    SMALL,
-    draw_duplicates,
-    draw_one_truth,
-    draw_undeclared,
-)
-from gradverify.verifier.inputs.values import DOMAINS, draw_integers, draw_values
+from gradverify.verifier.inputs.undeclared import LARGE, draw_duplicates, draw_one_truth, draw_undeclared
+from gradverify.verifier.inputs.values import DOMAINS, SMALL, draw_integers, draw_values
 
 DOMAIN = st.sampled_from(sorted(DOMAINS))
 SEED = st.integers(0, 1000)

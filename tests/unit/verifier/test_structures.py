@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from gradverify.model import Point, TensorInput
-from gradverify.verifier.inputs.tensors import build_tensor, place, place_integers, retraction
+from gradverify.verifier.inputs.structures import place, place_integers, retraction
+from gradverify.verifier.inputs.tensors import build_tensor
 
 SHAPES = {"unit-norm": (3, 4), "simplex": (3, 4), "sorted": (3, 5)}
 
