@@ -118,10 +118,10 @@ verifier.questions | () | again.unrepeatable writes.written again.read_unwritten
 verifier.questions | CheckResult(outcome=Outcome.NOT_RUN) | table.on_other_devices
 verifier.questions | Answer("yes") | vmap.batched transforms.compiled forward_mode.forward_mode
     transforms.functional opcheck.registration
-verifier.checks.dtypes | CheckResult() | autocast.autocast asked.beside_float64
+verifier.dtypes | CheckResult() | autocast.autocast asked.beside_float64
 verifier.verify | FirstOrder(CheckResult()) | natively.judged_alone
-verifier.checks.dtypes | () | asked.wrong_natively
-verifier.checks.dtypes | iter(given[:1]) | places.places_of
+verifier.dtypes | () | asked.wrong_natively
+verifier.dtypes | iter(given[:1]) | places.places_of
 verifier.checks | CheckResult() | contract.contract contract.old_style
 verifier.verify | CheckResult() | results.reference results.surrogate
 verifier.verify | FirstOrder(CheckResult(), proven=True) | results.beyond
@@ -137,7 +137,6 @@ verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed
 verifier.checks | [] | contract.carried_parameters
     first_order.refused_empty second_order.wrong_alone
 verifier.verify | CheckResult(capability="yes") | natively.second_order_natively
-verifier.checks.dtypes | iter(()) | places.declared_values
 verifier.collect | () | discover.unreached
 verifier.verify | iter(()) | beside._another_rank past.past_constants
 verifier.diagnose | iter(()) | findings.causes_of

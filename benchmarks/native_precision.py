@@ -19,8 +19,8 @@ from operators import Called, operators, samples_of
 
 from gradverify.model import Closeness
 from gradverify.verifier import guard
-from gradverify.verifier.checks.dtypes.calls import NoCall, Truth, native_call, plainly
-from gradverify.verifier.checks.dtypes.judging import Judgement, judge_call
+from gradverify.verifier.dtypes.calls import NoCall, Truth, native_call, plainly
+from gradverify.verifier.dtypes.judging import Judgement, judge_call
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.problem import CallProblem, Layout, returned_tensors
@@ -53,11 +53,11 @@ def judged(called: Called, dtype: str, seed: int, factor: float) -> list[Judgeme
         return "not differentiable"
     outputs = Layout.of([returned[k] for k in positions])
     problem = CallProblem(called.function, arguments, tuple(positions), outputs, states)
-    call = native_call(problem, arguments, plainly(INPUTS.get(dtype, dtype)), lambda a: a.value, seed)
+    call = native_call(problem, arguments, plainly(INPUTS.get(dtype, dtype)), seed)
     if isinstance(call, NoCall):
         return call.why if call.error is None else f"refused: {call.error.type}"
     truth = Truth.of(call.exact, call)
-    return "raised in float64" if isinstance(truth, Raised) else judge_call(call, truth)
+    return "raised in float64" if isinstance(truth, Raised) else judge_call(call, truth, reach=1.0)
 
 
 def main() -> None:

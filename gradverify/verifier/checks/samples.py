@@ -36,7 +36,7 @@ from gradverify.verifier.checks.subject import (
 from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument, build_arguments
-from gradverify.verifier.inputs.native_values import call_hook, drawn_value, native_arguments
+from gradverify.verifier.inputs.native_values import call_hook, native_arguments
 from gradverify.verifier.numerics.calling import foreign_kind
 from gradverify.verifier.numerics.problem import (
     CallProblem,
@@ -202,7 +202,7 @@ def arguments_at(subject: Subject, case: Case, point: Point, draw: int) -> tuple
 
 def _as_called(subject: Subject, exact: tuple[Argument, ...]) -> tuple[Argument, ...]:
     """The arguments in the dtype in which the target is called, as far as they fit into it."""
-    pair = native_arguments(exact, subject.native, drawn_value) if subject.native else None
+    pair = native_arguments(exact, subject.native) if subject.native else None
     return exact if pair is None else pair[0]
 
 

@@ -87,18 +87,9 @@ NATIVE = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float1
 _COMPLEX = {"float32": torch.complex64}
 _EXACT = frozenset({torch.float64, torch.complex128})
 
-Change = Callable[[Argument], Tensor]
-"""An argument's value in another range of values, in float64."""
-
-
-def drawn_value(argument: Argument) -> Tensor:
-    """The value as it was drawn."""
-    value: Tensor = argument.value
-    return value
-
 
 def native_arguments(
-    arguments: Sequence[Argument], dtype: str, change: Change
+    arguments: Sequence[Argument], dtype: str
 ) -> tuple[tuple[Argument, ...], tuple[Argument, ...]] | None:
     """The arguments rounded to a dtype, and the same values in float64.
 
@@ -115,9 +106,8 @@ def native_arguments(
         to = _COMPLEX.get(dtype) if value.is_complex() else NATIVE[dtype]
         if to is None or value.layout is not torch.strided or _changes_layout(argument):
             return None
-        given = change(argument)
-        short = given.to(to)
-        if not short.isfinite().all() or ((short == 0) & (given != 0)).any():
+        short = value.to(to)
+        if not short.isfinite().all() or ((short == 0) & (value != 0)).any():
             return None
         native.append(replace(argument, value=short, step=_gradient_of(argument)))
         exact.append(replace(argument, value=short.to(value.dtype), step=_gradient_of(argument)))

@@ -28,12 +28,12 @@ from gradverify.model import (
 from gradverify.rules import Family
 from gradverify.verifier.building import equal_buffers
 from gradverify.verifier.checks.contract import contract
-from gradverify.verifier.checks.dtypes.asked import wrong_natively
 from gradverify.verifier.checks.first_order import backward_raised, refused_empty
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.subject import NoSample, Sample, first_line
 from gradverify.verifier.checks.wording import invented, of_other_buffers
 from gradverify.verifier.collect.module_target import ModuleState
+from gradverify.verifier.dtypes.asked import wrong_natively
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.neighbours.guesses import guarded_at_unlisted
 from gradverify.verifier.questions.overlap import MOST_CASES

@@ -7,17 +7,17 @@ slopes in float32 may fail it at declared typical values, and pass nothing (`pre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from gradverify.model import Closeness, Finding, Outcome, Point, Precision, Severity, Swept
-from gradverify.verifier.checks.dtypes.asked import NO_TRUTH, Found, in_dtype, in_float64_of, together
-from gradverify.verifier.checks.dtypes.words import OF_A_GRADIENT
-from gradverify.verifier.checks.result import CheckResult, FirstOrder
+from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.second_order import graph_alone
 from gradverify.verifier.checks.subject import Native, Sample
 from gradverify.verifier.checks.wording import invented, number
+from gradverify.verifier.dtypes.asked import NO_TRUTH, in_arithmetic, in_float64_of, together
+from gradverify.verifier.dtypes.calls import plainly
+from gradverify.verifier.dtypes.words import OF_A_GRADIENT
 from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.verify.results import SINGLE, first_order, second_order, surrogate
 from gradverify.verifier.verify.witnessing import witnesses_of
@@ -83,37 +83,35 @@ def _judged(sample: Sample) -> FirstOrder:
     """By the witnesses in float32; beside what rounds, in each listed dtype."""
     subject, single = sample.subject, _in_float32(sample)
     listed = tuple(d for d in subject.dtypes if d in NATIVE)
-    against = in_float64_of(subject)
-    rounds = [
-        in_dtype(sample, against, dtype, asked=dtype in listed, in_full=True)
-        for dtype in (listed or (subject.native,) if _is_once(sample) else ())
-    ]
-    loses = [f for found, _ in rounds for f in found if f.severity is Severity.ERROR]
-    if any(f.code not in OF_A_GRADIENT for f in loses):  # digits, or other values: nothing else counts
-        return FirstOrder(_without(rounds, [f for f in loses if f.code in OF_A_GRADIENT]))
+    against, asked, once = in_float64_of(subject), bool(listed), _is_once(sample)
+    rounds = together(
+        in_arithmetic(sample, against, plainly(dtype), asked=asked, in_full=True)
+        for dtype in (listed or (subject.native,) if once else ())
+    )
+    of_gradients = [f for f in rounds.findings if f.severity is Severity.ERROR and f.code in OF_A_GRADIENT]
+    others = tuple(f for f in rounds.findings if f not in of_gradients)
+    if outcome_of(others) is Outcome.FAILED:  # digits, or other values: nothing else counts
+        return FirstOrder(replace(rounds, findings=others))
     if single is None:  # operations that were recorded in 16 bits are confirmed by nothing
-        told = bool(rounds) and subject.reference is not None
-        return FirstOrder(together(rounds) if told else CheckResult(outcome=Outcome.NOT_RUN))
+        told = once and subject.reference is not None
+        return FirstOrder(rounds if told else CheckResult(outcome=Outcome.NOT_RUN))
     first, known = first_order(single), witnesses_of(sample).of(sample)
-    result = replace(first.result, findings=tuple(_named(f, loses) for f in first.result.findings))
-    row = Precision(subject.native, ALL_OF_IT, Closeness.COARSE, hides=result.smallest_visible_error or 0.0)
+    result, seen = first.result, first.result.smallest_visible_error or 0.0
+    row = Precision(subject.native, ALL_OF_IT, Closeness.COARSE, hides=seen)
     if result.outcome is Outcome.FAILED:
         result = _with(result, replace(row, closeness=Closeness.WRONG, hides=None))
     elif known.alone or known.first.refuted:
-        result = _by_values_alone(sample, result, row, rounds) if rounds else result
-    elif rounds:
-        result = result.beside(_without(rounds, loses))
+        result = _by_values_alone(sample, result, rounds, seen) if once else result
+    elif once:
+        kept = Outcome.PASSED if rounds.outcome is Outcome.FAILED else rounds.outcome
+        result = result.beside(replace(rounds, findings=others, outcome=kept))
     elif result.outcome is Outcome.PASSED:
         result = _with(result, row)
     return replace(first, result=result)
 
 
-def _with(result: CheckResult, row: Precision) -> CheckResult:
-    return replace(result, swept=Swept(precision=(row,)))
-
-
-def _without(rounds: Sequence[Found], left_out: Sequence[Finding]) -> CheckResult:
-    return together([([f for f in found if f not in left_out], rows) for found, rows in rounds])
+def _with(result: CheckResult, *rows: Precision) -> CheckResult:
+    return replace(result, swept=Swept(precision=rows))
 
 
 def _in_float32(sample: Sample) -> Sample | None:
@@ -125,32 +123,22 @@ def _in_float32(sample: Sample) -> Sample | None:
     return there if isinstance(there, Sample) and there.is_native else None
 
 
-def _by_values_alone(
-    sample: Sample, result: CheckResult, row: Precision, rounds: Sequence[Found]
-) -> CheckResult:
+def _by_values_alone(sample: Sample, result: CheckResult, rounds: CheckResult, seen: float) -> CheckResult:
     """Slopes that agree pass nothing: they would not have shown a small error."""
     if result.outcome is not Outcome.PASSED:
         return result
-    others = [r for _, rows in rounds for r in rows if r.dtype != SINGLE]
+    others = [row for row in rounds.swept.precision if row.dtype != SINGLE]
     said = f"; {others[0].dtype} was not judged: {others[0].reason}" if others else ""
     how = "finite differences"
     open_still = sample.finding(
         "GV109",
         f"no float64 path and no composite: {how} in {SINGLE} agree with it here, and would have shown an "
-        f"error above {number(row.hides or 0.0)} of a gradient; a smaller one could hide{said}",
+        f"error above {number(seen)} of a gradient; a smaller one could hide{said}",
         hint=NAME_A_REFERENCE,
     )
-    swept = Swept(precision=(replace(row, dtype=SINGLE, reason=how), *others))
-    return replace(result, findings=(*result.findings, open_still), outcome=Outcome.INCONCLUSIVE, swept=swept)
-
-
-def _named(finding: Finding, loses: Sequence[Finding]) -> Finding:
-    """A finding of the witnesses with the factor that was seen beside float64."""
-    same = next((f for f in loses if f.factor and f.input == finding.input), None)
-    if same is None or finding.cause or finding.code != "GV101":
-        return finding
-    said = f"{finding.message}: it is {same.factor:g} times the derivative"
-    return replace(finding, message=said, cause=same.cause, factor=same.factor)
+    row = Precision(SINGLE, ALL_OF_IT, Closeness.COARSE, hides=seen, reason=how)
+    made = replace(result, findings=(*result.findings, open_still), outcome=Outcome.INCONCLUSIVE)
+    return _with(made, row, *others)
 
 
 def _as_meant(sample: Sample) -> FirstOrder:

@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gradverify.model import Closeness, Finding, Outcome, Point, RaisedError, Severity
+from gradverify.model import Finding, Outcome, Point, RaisedError, Severity
 from gradverify.model.case import points_of
-from gradverify.verifier.checks.dtypes.asked import in_dtype, in_float64_of
-from gradverify.verifier.checks.dtypes.words import OF_A_GRADIENT
 from gradverify.verifier.checks.first_order import disconnected, refused_empty
 from gradverify.verifier.checks.result import SAME_NUMBERS, CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.subject import Sample
@@ -267,20 +265,6 @@ def _outcome(findings: tuple[Finding, ...]) -> Outcome:
     return Outcome.INCONCLUSIVE if any(f.code == "GV109" for f in findings) else outcome_of(findings)
 
 
-def _in_few_digits(sample: Sample) -> AtUndeclared | None:
-    """In 16 bits, where no slope shows: what is grossly wrong beside the same in float64.
-
-    Nothing where slopes in float32 are the only witness; None where there are others, or more digits.
-    """
-    dtype = sample.subject.native
-    if dtype in {"", SINGLE}:
-        return SILENCE if _is_alone(sample) else None
-    made, rows = in_dtype(sample, in_float64_of(sample.subject), dtype, asked=False)
-    found = tuple(f for f in made if f.code in OF_A_GRADIENT and f.severity is Severity.ERROR)
-    known = any(row.closeness is not Closeness.UNKNOWN for row in rows)
-    return AtUndeclared(CheckResult(found, outcome_of(found)), judged=known)
-
-
 def at_undeclared(sample: Sample) -> AtUndeclared:
     """Judge the first order at one undeclared point; findings are the certain ones."""
     if sample.disconnected:
@@ -289,9 +273,8 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
         sample.subject.reader.reset()
     if sample.subject.surrogate is not None:
         return _as_meant(sample)
-    few = _in_few_digits(sample)
-    if few is not None:
-        return few
+    if sample.subject.native not in {"", SINGLE} or _is_alone(sample):  # few digits show no slope there
+        return SILENCE
     hand_back(sample.inputs.size)
     judged = _judged(sample, declared=False, prove=False)
     if isinstance(judged, str):

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from gradverify.model import Closeness, Engine, Finding, Outcome, Point, Severity
 from gradverify.rules import CHECK_FAMILIES, Family, matching
 from gradverify.verifier.checks.contract import contract, stops_judgement
-from gradverify.verifier.checks.dtypes.asked import OWN, beside_float64, in_float64_of, not_judged
-from gradverify.verifier.checks.dtypes.autocast import autocast, autocast_not_judged
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.samples import is_given_short
 from gradverify.verifier.checks.subject import Sample, Surrogate
+from gradverify.verifier.dtypes.asked import OWN, beside_float64, in_float64_of
+from gradverify.verifier.dtypes.autocast import autocast, not_judged
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.questions.again import early_gradient, unrepeatable
@@ -221,7 +221,7 @@ def _native_dtypes(known: Known) -> CheckResult:
     if not is_swept(sample) or known.unrepeatable or known.unwritten:
         return NOT_RUN
     if subject.surrogate is not None:
-        return not_judged(sample, ON_PURPOSE).beside(autocast_not_judged(subject, ON_PURPOSE))
+        return not_judged(sample, ON_PURPOSE)
     if not first.verified or stops_judgement(known.contract):
         known.left_out = known.left_out or NO_DTYPES
         return NOT_RUN

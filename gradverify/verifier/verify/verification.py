@@ -12,7 +12,6 @@ from gradverify.events import CaseStarted, CaseVerified, Event, Found, Verify
 from gradverify.model import Case, Engine, Finding, Point, Settings, Severity, TargetKind
 from gradverify.rules import RULES, Family, rule
 from gradverify.verifier.building import Live, build_subject
-from gradverify.verifier.checks.dtypes.deciding import deciding_cases, precision_at
 from gradverify.verifier.checks.kept import Place
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
 from gradverify.verifier.checks.samples import prepare
@@ -20,6 +19,7 @@ from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample
 from gradverify.verifier.collect.discover import applied_functions, is_old_style
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import exact_arithmetic
+from gradverify.verifier.dtypes.deciding import deciding_cases, precision_at
 from gradverify.verifier.guard import Raised, default_dtype
 from gradverify.verifier.neighbours.guesses import Excuses
 from gradverify.verifier.numerics.problem import VjpProblem

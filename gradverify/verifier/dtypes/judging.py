@@ -8,29 +8,25 @@ Algorithms*, 2002: forward error against condition).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from gradverify.model import Closeness
-from gradverify.verifier.checks.dtypes.calls import NativeCall, Truth, Value
-from gradverify.verifier.checks.dtypes.formats import (
+from gradverify.verifier.dtypes.calls import NativeCall, Truth, Value
+from gradverify.verifier.dtypes.formats import (
+    LIMIT,
     SINGLE_UNIT,
-    Explained,
     Format,
-    Rounding,
-    correct_rounding,
-    explained,
+    beyond_rounding,
+    of_correct_rounding,
+    root_mean_square,
 )
 
 CERTAIN = 8.0
 """Times what no formula may lose from which an error is one without doubt."""
-
-COARSE_LEAST = 0.05
-"""Share of the typical value below which an error is in doubt where no operation is seen."""
 
 MOVES = 64.0
 """Standard deviations of what rounded inputs do to the truth that are no mistake."""
@@ -45,140 +41,119 @@ class Judgement:
 
     value: Value
     form: Format
-    closeness: Closeness
     got: Tensor
     truth: Tensor
     """Zero, as `got` is, where nothing is judged."""
-    worst: float
+    exact: Tensor
+    """The truth at all entries."""
+    lost: Tensor
+    """bool: entries that are not finite where the truth is a number of the dtype."""
+    closeness: Closeness = Closeness.COARSE
+    worst: float = 0.0
     """In units of the limit."""
     hides: float | None = None
     """Relative error of all entries that could have hidden."""
-    rounding: Rounding | None = None
-    """Test A, for 16 bits."""
-    sure: bool = True
-    """False for a wrong value whose limits are coarse."""
+    share: float = 0.0
+    """Of entries that are not correctly rounded, in 16 bits."""
     unstable: bool = False
-    """The rounding of its own operations explains it, and is beyond what any stable formula loses."""
+    """Rounding of its own operations explains it, and is beyond what any stable formula loses."""
     gross: bool = False
     """It is far beyond that, whatever explains it."""
-    lost: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
-    """bool: entries that are not finite where the truth is a number of the dtype."""
-    exact: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
-    """The truth at all entries."""
-
-
-@dataclass(frozen=True)
-class _Held:
-    """One value held against its truth."""
-
-    call: NativeCall
-    number: int
-    """Its place among the values of a call."""
-    got: Tensor
-    exact: Tensor
-    within: Tensor
-    """bool: entries that are judged; elsewhere both are zero."""
-    absorbed: Tensor
-    """What vanishes beside numbers of order one, absolute."""
-    whole: Truth
-
-    @property
-    def form(self) -> Format:
-        return self.call.form
 
     @property
     def off(self) -> Tensor:
-        return (self.got - self.exact).abs()
+        """The error of each entry."""
+        return (self.got - self.truth).abs()
 
-    def capped(self) -> tuple[float, Tensor]:
-        """The error at worst in units of what no formula may lose, NaN where unknown; and that, absolute."""
-        cap = self.form.unit**0.5 * typical(self.exact) + self.absorbed + UNSEEN * self.form.smallest
-        if bool((self.off > cap).any()):
-            runs = self.whole.moved(self.form.unit)
-            moved = [torch.where(self.within, run[self.number], 0.0) - self.exact for run in runs]
-            cap = cap + MOVES * (torch.stack(moved).square().mean(dim=0).sqrt() if moved else torch.nan)
-        return (self.off / cap).max().item(), cap
 
-    def judged(self, closeness: Closeness, worst: float, hides: float | None = None) -> Judgement:
-        """What was found of it."""
-        value = self.call.values[self.number]
-        return Judgement(value, self.form, closeness, self.got, self.exact, worst, hides)
+Noise = Callable[[], Sequence[Tensor] | None]
+"""What a call rounds away, seen from outside: for each value draws × shape, in units of the roundoff."""
 
 
 def judge_call(
-    call: NativeCall, truth: Truth, *, reach: float | None = None, briefly: bool = False
+    call: NativeCall,
+    truth: Truth,
+    *,
+    reach: float,
+    briefly: bool = False,
+    outside: Noise = lambda: None,
 ) -> list[Judgement]:
     """Judge every value of one native call.
 
-    `reach` is the largest magnitude that inputs may have, by default that of the call. `briefly`: only what
-    no formula may lose counts.
+    `reach` is the largest magnitude that inputs may have. `briefly`: only what no formula may lose counts,
+    since rounding was measured at typical values.
     """
-    largest = (x.detach().abs().max().item() for x in call.exact.primals if x.numel())
-    absorbed = _absorbed(call, truth.values, max(largest, default=1.0) if reach is None else reach)
+    absorbed = _absorbed(call, truth.values, reach)
     overflows, found = False, []
     for number, (value, got, wanted) in enumerate(zip(call.values, call.got, truth.values, strict=True)):
         if wanted.shape != got.shape or not wanted.numel():
             continue
         known = wanted.abs() <= call.form.largest  # False for a truth that is not finite itself
         within = known & got.isfinite()
-        mine, exact = (torch.where(within, t, 0.0) for t in (got, wanted))
-        held = _Held(call, number, mine, exact, within, absorbed[number], truth)
-        judged = _by_the_cap(held, briefly=True) if briefly else _judged(held)
         # Where an output is beyond the dtype by right, what its gradient is made of may be.
         lost = known & ~within if value.output is not None or not overflows else torch.zeros_like(known)
         overflows |= value.output is not None and bool((~known).any())
-        found.append(replace(judged, lost=lost, exact=wanted))
+        mine, exact = (torch.where(within, t, 0.0) for t in (got, wanted))
+        held = Judgement(value, call.form, mine, exact, wanted, lost)
+        judged = held if briefly else _by_rounding(held, _noises(call, truth, number, outside))
+        found.append(_under_the_cap(judged, truth, number, absorbed[number], within))
     return found
 
 
-def _by_the_cap(held: _Held, *, briefly: bool) -> Judgement:
-    """Where the noise inside is not known: half of the dtype's digits, and what moved inputs do.
-
-    `briefly`: it was known at typical values, so that it is a matter of these ones.
-    """
-    ratio, cap = held.capped()
-    if math.isnan(ratio):
-        return held.judged(Closeness.UNKNOWN, 0.0)
-    if ratio <= 1:
-        return held.judged(Closeness.COARSE, ratio, held.form.unit**0.5)
-    far = bool((held.off > torch.maximum(CERTAIN * cap, COARSE_LEAST * typical(held.exact))).any())
-    wrong = held.judged(Closeness.WRONG, ratio)
-    return replace(wrong, unstable=briefly, sure=ratio > CERTAIN if briefly else far, gross=briefly or far)
+def _noises(call: NativeCall, truth: Truth, number: int, outside: Noise) -> Iterator[Tensor | None]:
+    """What rounding inside does to a value: without measuring, by its operations, from outside."""
+    yield None
+    seen = truth.noise[number]
+    if seen is not None:
+        yield seen
+    if seen is None or call.hides:
+        around = outside()
+        yield from () if around is None else (around[number],)
 
 
-def _judged(held: _Held) -> Judgement:
-    """Without measured noise first, which costs nothing; then with it, then by the cap."""
-    form, rounding = held.form, None
-    for measured in (False, True):
-        noise = held.whole.noise[held.number] if measured else None
-        if measured and noise is None:
-            return replace(_by_the_cap(held, briefly=False), rounding=rounding)
+def _by_rounding(held: Judgement, noises: Iterator[Tensor | None]) -> Judgement:
+    """By the tests of `formats.py`, as far as noise explains the error; coarse where none was measured."""
+    form, measured = held.form, False
+    for noise in noises:
         if form.is_short:
-            rounding = correct_rounding(held.got, held.exact, form, noise)
-            if rounding.correct:
-                found = held.judged(Closeness.CORRECT, rounding.worst, form.unit)
-                return replace(found, rounding=rounding)
-        if measured or not form.is_short:
-            by_rounding = explained(held.got, held.exact, form, noise)
-            if by_rounding.ok:
-                return _within_the_cap(held, by_rounding, rounding)
-    beyond, _ = held.capped()
-    wrong = held.judged(Closeness.WRONG, by_rounding.worst)
-    return replace(wrong, rounding=rounding, gross=beyond > CERTAIN)
+            ratios = of_correct_rounding(held.got, held.truth, form, noise)
+            held = replace(held, share=(~(ratios <= LIMIT)).double().mean().item())
+            if not held.share:
+                best = Closeness.CORRECT
+                return replace(held, closeness=best, worst=ratios.max().item(), hides=form.unit)
+        if noise is not None or not form.is_short:
+            worst, hides = beyond_rounding(held.got, held.truth, form, noise)
+            held = replace(held, worst=worst, hides=hides)
+            if worst <= 1:
+                return replace(held, closeness=Closeness.ROUNDED if form.is_short else Closeness.WITHIN)
+        measured |= noise is not None
+    return replace(held, closeness=Closeness.WRONG) if measured else held
 
 
-def _within_the_cap(held: _Held, found: Explained, rounding: Rounding | None) -> Judgement:
-    beyond, _ = held.capped()
+def _under_the_cap(held: Judgement, truth: Truth, number: int, absorbed: Tensor, within: Tensor) -> Judgement:
+    """The same with what no formula may lose."""
+    if held.closeness is Closeness.CORRECT:
+        return held
+    form, off = held.form, held.off
+    cap = form.unit**0.5 * typical(held.truth) + absorbed + UNSEEN * form.smallest
+    if bool((off > cap).any()):
+        moved = truth.moved(form.unit)
+        of_inputs = torch.where(within, moved[number], 0.0).square().mean(dim=0).sqrt() if moved else 0.0
+        cap = cap + MOVES * of_inputs
+    beyond = (off / cap).max().item()
+    if held.closeness is Closeness.WRONG:
+        return replace(held, gross=beyond > CERTAIN)
     if beyond > 1:
-        wrong = held.judged(Closeness.WRONG, beyond)
-        return replace(wrong, rounding=rounding, unstable=True, sure=beyond > CERTAIN, gross=True)
-    closeness = Closeness.ROUNDED if held.form.is_short else Closeness.WITHIN
-    return replace(held.judged(closeness, found.worst, found.hides), rounding=rounding)
+        wrong = replace(held, closeness=Closeness.WRONG, worst=beyond)
+        return replace(wrong, unstable=True, gross=beyond > CERTAIN)
+    if held.closeness is Closeness.COARSE:
+        return replace(held, closeness=Closeness.COARSE, worst=beyond, hides=form.unit**0.5)
+    return held
 
 
 def typical(truth: Tensor) -> Tensor:
     """The size of each entry with those of its row and of the whole (the truth's shape)."""
-    size = truth.abs() + truth.square().mean().sqrt()
+    size = truth.abs() + root_mean_square(truth)
     return size + truth.square().mean(dim=-1, keepdim=True).sqrt() if truth.dim() else size
 
 
@@ -195,7 +170,7 @@ def _absorbed(call: NativeCall, values: Sequence[Tensor], reach: float) -> list[
     found = [torch.full_like(t, UNSEEN * form.unit * one) for t in values[:outputs]]
     for x, t in zip(call.exact.primals, values[outputs:], strict=True):
         size = x.detach().abs().to(device="cpu", dtype=torch.float64)
-        size = torch.where(size > 0, size, size.square().mean().sqrt()) if size.numel() else size
+        size = torch.where(size > 0, size, root_mean_square(size))
         size = size[..., None] if size.dim() < t.dim() else size
         slope = max([one, *largest]) / (torch.zeros_like(t) + size).clamp_min(form.smallest)
         found.append(UNSEEN * form.unit * slope)
@@ -237,7 +212,7 @@ CLEAR = 2.0
 
 def worst_slice(judgement: Judgement) -> tuple[int, int] | None:
     """(dimension, index) of the slice that holds most of the square error; None where none does."""
-    squares = (judgement.got - judgement.truth).square()
+    squares = judgement.off.square()
     best: tuple[float, tuple[int, int]] = (MOST_OF_IT * squares.sum().item(), (-1, -1))
     for dimension, count in enumerate(squares.shape):
         if squares.dim() > 1 and count > 1:

@@ -16,8 +16,6 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Case, Effort, Finding, Point, tensors_of
-from gradverify.verifier.checks.dtypes.calls import NoCall, Truth, native_call, plainly, values_of
-from gradverify.verifier.checks.float32_inside import computes_in_fewer_digits
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import (
     Float64,
@@ -27,8 +25,10 @@ from gradverify.verifier.checks.subject import (
     Subject,
     first_line,
 )
+from gradverify.verifier.dtypes.calls import NoCall, Truth, native_call, plainly, values_of
+from gradverify.verifier.dtypes.lines import computes_in_fewer_digits
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.inputs.native_values import NATIVE, drawn_value
+from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.interpreter.launches import launches, programs, watch_kernels
 from gradverify.verifier.witnesses.rounding import has_digits_of_float32
 from gradverify.verifier.witnesses.values import probe
@@ -136,7 +136,7 @@ def _unlike_their_own_dtype(sample: Sample) -> bool:
     dtype = native_dtype(sample.subject, sample.case)
     if not dtype:
         return False
-    call = native_call(sample.problem, sample.problem.arguments, plainly(dtype), drawn_value, sample.key)
+    call = native_call(sample.problem, sample.problem.arguments, plainly(dtype), sample.key)
     if isinstance(call, NoCall):
         return False
     wide = Truth.of(call.exact, call)

@@ -7,6 +7,7 @@ intermediates to the format explains the error, of each entry, each slice and th
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -24,12 +25,6 @@ LIMIT = 1.05
 FLOOR = 0.25
 """Noise is at least this share of the unit times the row's and the tensor's root mean square: a structural
 zero may come out as rounding of its neighbours."""
-
-FEW = 0.02
-"""Share of entries up to which those beyond the limit are outliers, and not the rule."""
-
-FAR = 20.0
-"""The ratio from which outliers are worth a warning."""
 
 NEAR_ZERO = 128.0
 """Half-spacings of subnormal numbers below which a truth says nothing about a factor."""
@@ -87,6 +82,11 @@ def as_real(x: Tensor) -> Tensor:
     return real.to(device="cpu", dtype=torch.float64)
 
 
+def root_mean_square(x: Tensor) -> float:
+    """Of all entries; 0 where there are none."""
+    return x.square().mean().sqrt().item() if x.numel() else 0.0
+
+
 def sigma_inside(truth: Tensor, unit: float, smallest: float, noise: Tensor | None) -> Tensor:
     """Standard deviation (absolute, the truth's shape) of a computation, before its last rounding.
 
@@ -98,38 +98,13 @@ def sigma_inside(truth: Tensor, unit: float, smallest: float, noise: Tensor | No
     return (variance if noise is None else variance + (unit * noise).square().mean(dim=0)).sqrt()
 
 
-@dataclass(frozen=True)
-class Rounding:
-    """How far entries are from the truth, in units of what correct rounding allows."""
+def of_correct_rounding(value: Tensor, truth: Tensor, form: Format, noise: Tensor | None = None) -> Tensor:
+    """Test A: the error of each entry in units of what correct rounding to a short format allows.
 
-    ratios: Tensor
-    """Shaped like the value; 1 is the most that rounding explains. NaN only where something was NaN."""
-
-    @property
-    def worst(self) -> float:
-        """The largest ratio; NaN where there is one."""
-        return self.ratios.max().item() if self.ratios.numel() else 0.0
-
-    @property
-    def correct(self) -> bool:
-        """Whether every entry is correctly rounded; False where a ratio is NaN."""
-        return bool((self.ratios <= LIMIT).all())
-
-    @property
-    def share(self) -> float:
-        """Share of entries that are not correctly rounded."""
-        return (~(self.ratios <= LIMIT)).double().mean().item() if self.ratios.numel() else 0.0
-
-    @property
-    def has_outliers(self) -> bool:
-        """Whether most entries are correctly rounded and a few are far off."""
-        return 0 < self.share <= FEW and self.worst > FAR
-
-
-def correct_rounding(value: Tensor, truth: Tensor, form: Format, noise: Tensor | None = None) -> Rounding:
-    """Test A: a value in a short format beside the truth, both float64 and of one shape."""
+    NaN only where something was NaN.
+    """
     slack = ALLOWANCE * sigma_inside(truth, SINGLE_UNIT, torch.finfo(torch.float32).tiny, noise)
-    return Rounding((value - truth).abs() / (half_ulp(truth.abs() + slack, form) + slack))
+    return (value - truth).abs() / (half_ulp(truth.abs() + slack, form) + slack)
 
 
 @dataclass(frozen=True)
@@ -150,54 +125,33 @@ SINGLE = Limits(entry=200.0, slice=80.0, whole=20.0, slope=torch.inf)
 """For float32, where mistakes are 10^4 roundings away, and a biased sum may tilt a right gradient."""
 
 
-@dataclass(frozen=True)
-class Explained:
-    """How far a value is beyond each limit: 1 is the limit itself."""
+def beyond_rounding(
+    value: Tensor, truth: Tensor, form: Format, noise: Tensor | None = None
+) -> tuple[float, float | None]:
+    """Test B: the error in units of what rounding intermediates explains, infinite where that is no number.
 
-    entry: float
-    slice: float
-    whole: float
-    slope: float
-    hides: float | None
-    """A constant factor less one, below which none would have shown; None where the truth is zero."""
-
-    @property
-    def worst(self) -> float:
-        """The largest of all; infinite where one is NaN."""
-        each = (self.entry, self.slice, self.whole, self.slope)
-        return math.inf if any(map(math.isnan, each)) else max(each)
-
-    @property
-    def ok(self) -> bool:
-        """Whether rounding explains everything."""
-        return self.worst <= 1
-
-
-def explained(value: Tensor, truth: Tensor, form: Format, noise: Tensor | None = None) -> Explained:
-    """Test B: a value beside the truth, both float64 and of one shape.
-
-    The result's own rounding is uniform within u of its value: variance (u*T)^2/3.
+    With it the relative error of all entries by one factor that could hide; None where the truth is zero. The
+    result's own rounding is uniform within u of its value: variance (u*T)^2/3.
     """
     limits = SHORT if form.is_short else SINGLE
     inside = sigma_inside(truth, form.unit, form.tiny, noise)
     sigma = (inside**2 + (form.unit * truth) ** 2 / 3).sqrt()
-    z, size = (value - truth) / sigma, truth.square().mean().sqrt().item() if truth.numel() else 0.0
-    if not z.numel() or not size > 0:
-        return Explained(z.abs().max().item() / limits.entry if z.numel() else 0.0, 0.0, 0.0, 0.0, None)
-    slices = [0.0]
+    z, size = (value - truth) / sigma, root_mean_square(truth)
+    each, hides = [z.abs().max().item() / limits.entry], None
+    if size > 0:
+        slope, spread = _slope(z, truth, sigma, form, noise)
+        each += [root_mean_square(z) / limits.whole, abs(slope) / spread / limits.slope]
+        each += [one / limits.slice for one in _of_slices(z)]
+        hides = min(limits.whole * root_mean_square(sigma) / size, limits.slope * spread)
+    return (math.inf if any(map(math.isnan, each)) else max(each)), hides
+
+
+def _of_slices(z: Tensor) -> Iterator[float]:
+    """The root mean square of the worst slice of each dimension."""
     for dimension, count in enumerate(z.shape):
         others = [d for d in range(z.dim()) if d != dimension]
         if others and z.numel() // count >= FEWEST:
-            slices.append(z.square().mean(dim=others).sqrt().max().item())
-    slope, spread = _slope(z, truth, sigma, form, noise)
-    by_size = limits.whole * sigma.square().mean().sqrt().item() / size
-    return Explained(
-        z.abs().max().item() / limits.entry,
-        max(slices) / limits.slice,
-        z.square().mean().sqrt().item() / limits.whole,
-        abs(slope) / spread / limits.slope,
-        min(by_size, limits.slope * spread),
-    )
+            yield z.square().mean(dim=others).sqrt().max().item()
 
 
 def _slope(

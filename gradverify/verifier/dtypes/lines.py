@@ -1,12 +1,12 @@
-"""Whether a map computes in fewer digits than it is given, whatever dtype it returns: as kernels may.
+"""Rounding seen from outside: along a short line a smooth map is a polynomial of low degree.
 
-Along a short line a smooth map is a polynomial of low degree, so its third differences vanish, and those of
-its rounding do not (Moré and Wild, *Estimating computational noise*, 2011). What a kink or a steep place
-leaves shrinks with the step; rounding stays.
+Its third differences vanish, and those of its rounding do not (Moré and Wild, *Estimating computational
+noise*, 2011). What a kink or a steep place leaves shrinks with the step; rounding stays.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -34,6 +34,11 @@ SHRINKS = 6.0
 """Over a step 8 times smaller, a kink's differences shrink by 8 or more, curvature's by 512."""
 
 
+def errors_along(line: Tensor) -> Tensor:
+    """Errors of values along a line (points × values), without what is smooth: three draws of each value."""
+    return line.diff(n=3, dim=0).mul(math.sqrt(SCALE))
+
+
 def computes_in_fewer_digits(values: Callable[[Tensor], Tensor | None], x: Tensor) -> bool:
     """Whether `values`, of a flat float64 point, has errors as large as float32 makes them.
 
@@ -42,19 +47,18 @@ def computes_in_fewer_digits(values: Callable[[Tensor], Tensor | None], x: Tenso
     """
     generator = torch.Generator().manual_seed(20_265)
     sign = torch.randint(0, 2, x.shape, generator=generator) * 2 - 1
-    typical = x.abs().median() if x.numel() else x.new_ones(())
     way = (0.5 + torch.rand(x.shape, generator=generator, dtype=x.dtype) / 2) * sign
-    way = way * torch.where(x != 0, x.abs(), typical)
-    before: float | None = None
+    way = way * torch.where(x != 0, x.abs(), x.abs().median() if x.numel() else 1.0)
+    before = torch.inf
     for step in STEPS:
-        line = [values(x + k * step * way) for k in range(POINTS)]
-        points = [p for p in line if p is not None]
-        noise = _noise(torch.stack(points)) if len(points) == POINTS else 0.0
-        if not FINEST < noise < COARSEST or (before is not None and noise < before / SHRINKS):
+        points = [values(x + k * step * way) for k in range(POINTS)]
+        known = [p for p in points if p is not None]
+        noise = _noise(torch.stack(known)) if len(known) == POINTS else 0.0
+        if not FINEST < noise < COARSEST or (before < torch.inf and noise < before / SHRINKS):
             return False
         before = noise
     one, other = values(x), values(x)
-    if one is None or other is None or before is None:
+    if one is None or other is None:
         return False
     size = one.abs().nan_to_num(0.0, 0.0, 0.0).max()
     return bool(((one - other).abs().nan_to_num(0.0, 0.0, 0.0) <= before / SHRINKS * size).all())
@@ -66,6 +70,5 @@ def _noise(line: Tensor) -> float:
     line = line[:, moving]
     if not line.numel():
         return 0.0
-    third = line.diff(n=3, dim=0)
-    errors = (SCALE * third.square().mean(dim=0)).sqrt() / line.abs().max()
+    errors = errors_along(line).square().mean(dim=0).sqrt() / line.abs().max()
     return float(errors.sort().values[int((1 - SHARE) * (errors.numel() - 1))])
