@@ -96,7 +96,7 @@ def in_arithmetic(
         for judgement in () if isinstance(called, NoCall) else place.judge(*called):
             said = list(findings_of(place, judgement, *called))
             row = Precision(arithmetic.name, judgement.value.name, judgement.closeness, judgement.worst)
-            told = is_wrong(said) or not place.values or (said and not sample.is_native)
+            told = is_wrong(said) or not place.is_brief or (said and not sample.is_native)
             rows += [row_of(replace(row, hides=judgement.hides), said)] if told else []
             made += said
         findings += made
@@ -150,7 +150,7 @@ def _wrong(place: Place, judgement: Judgement, call: NativeCall, truth: Truth) -
     excused = theirs is not None and _is_excused(place, judgement, theirs)
     if not certain and not excused:
         # Near an end a root loses half of its digits by right; unlisted dtypes are then not said to pass.
-        yield not_stable(place, judgement, open_target=place.is_stated and not place.values)
+        yield not_stable(place, judgement, open_target=place.is_stated and not place.is_brief)
     elif certain and (place.asked or not excused):
         yield wrong(place, judgement, Severity.WARNING if excused else Severity.ERROR)
 
@@ -168,10 +168,11 @@ def _repeats(place: Place, judgement: Judgement) -> bool:
 def _is_excused(place: Place, judgement: Judgement, theirs: Judgement) -> bool:
     """Whether torch's own operations are as wrong there in this dtype: forward overflows inside, say.
 
-    Forward itself is no excuse of an output that is grossly off, nor of a formula that is unstable in a dtype
-    which the spec lists.
+    Forward itself is no excuse of an output that is unstable or far off, nor of a formula that is so in a
+    dtype which the spec lists.
     """
-    if judgement.gross and (judgement.value.output is not None or (judgement.unstable and place.asked)):
+    of_output, far = judgement.value.output is not None, judgement.gross
+    if (of_output and (far or judgement.unstable)) or (far and judgement.unstable and place.asked):
         return False
     as_bad = theirs.closeness is Closeness.WRONG and CERTAIN * theirs.worst >= judgement.worst
     # Where torch derives no number in float64 either, it is no matter of digits.

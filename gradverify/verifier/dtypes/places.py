@@ -60,12 +60,17 @@ class Place:
     """The dtype was listed; float32 is judged by default."""
     seed: int
     values: str = ""
-    """The name of a range of values; empty for those that were drawn, at which rounding is measured."""
+    """The name of a range of values; empty for those that were drawn."""
 
     @property
     def is_stated(self) -> bool:
         """Somebody says that this dtype, or such values, are meant: it was listed, or a range is declared."""
         return self.asked or bool(self.values) or bool(_ranges(self.sample.case))
+
+    @property
+    def is_brief(self) -> bool:
+        """Rounding was measured at typical values: only what no formula may lose is looked for."""
+        return bool(self.values) and not (self.asked and self.values == RANGE)
 
     def called(self) -> tuple[NativeCall, Truth] | NoCall:
         """A call with its truth; or why there is nothing to judge."""
@@ -87,7 +92,7 @@ class Place:
         """Every value of a call with these inputs."""
         floating = [t for i in self.sample.case.inputs for t in tensors_of(i) if _is_floating(t)]
         reach = max((max(map(abs, t.range)) if t.range else 1.0 for t in floating), default=1.0)
-        return judge_call(call, truth, reach=reach, briefly=bool(self.values), outside=self._noise)
+        return judge_call(call, truth, reach=reach, briefly=self.is_brief, outside=self._noise)
 
     def elsewhere(self) -> Place:
         """The same at other values, as far as others are known to be valid, and for other grad_outputs."""
@@ -144,6 +149,23 @@ def places_of(typical: Place, *, in_full: bool) -> Iterator[Place]:
 Part = Callable[[float, float], tuple[float, float]]
 """A part of a range by its ends."""
 
+SMALLEST = 1e-4
+"""The smallest magnitude of a range that holds zero, beside its largest one, or one where that is larger."""
+
+DECADES = 1e3
+"""Factor between the largest and the smallest magnitude of a range from which there are others inside."""
+
+
+def _magnitude(low: float, high: float) -> tuple[float, float]:
+    """Two thirds up the decades of a range that has many; nothing where it has few."""
+    largest, through_zero = max(abs(low), abs(high)), low <= 0 <= high
+    smallest = SMALLEST * min(largest, 1.0) if through_zero else min(abs(low), abs(high))
+    size = (largest**2 * smallest) ** (1 / 3) if largest >= DECADES * smallest else 0.0
+    if through_zero:
+        return max(low, -size), min(high, size)
+    return (size / 2, size) if low > 0 else (-size, -size / 2)
+
+
 _DECLARED: tuple[tuple[str, Point, Part | None], ...] = (
     (RANGE, Point.WIDE, None),
     (
@@ -156,6 +178,7 @@ _DECLARED: tuple[tuple[str, Point, Part | None], ...] = (
         Point.WIDE,
         lambda low, high: (high - NEAR * min(high - low, abs(high)), high),
     ),
+    ("a magnitude inside the declared range", Point.WIDE, _magnitude),
     ("declared special values", Point.SPECIAL, None),
 )
 """What a spec says is valid: a name, the point that is drawn, and the part of a range that values lie in."""
