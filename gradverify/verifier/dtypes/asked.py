@@ -24,7 +24,7 @@ from gradverify.verifier.dtypes.calls import (
 )
 from gradverify.verifier.dtypes.judging import CERTAIN, Judgement
 from gradverify.verifier.dtypes.places import COTANGENT_SEED, Against, Place, places_of
-from gradverify.verifier.dtypes.words import no_call, not_finite, not_stable, rounded, wrong
+from gradverify.verifier.dtypes.words import no_call, not_finite, not_stable, other_formats, rounded, wrong
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.native_values import NATIVE
 
@@ -93,6 +93,8 @@ def in_arithmetic(
             made = [found] if found is not None and (not rows or is_wrong([found])) else []
             missing = Precision(arithmetic.name, "", Closeness.UNKNOWN, reason=called.why)
             rows += [] if rows else [row_of(missing, made)]
+        elif arithmetic.autocast_on:
+            made = list(other_formats(place, called[0]))
         for judgement in () if isinstance(called, NoCall) else place.judge(*called):
             said = list(findings_of(place, judgement, *called))
             row = Precision(arithmetic.name, judgement.value.name, judgement.closeness, judgement.worst)

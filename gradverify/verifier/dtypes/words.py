@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor
 from gradverify.model import Entries, Finding, Severity
 from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.wording import count_of, number, output_name, percent, vector_entries
-from gradverify.verifier.dtypes.calls import NoCall
+from gradverify.verifier.dtypes.calls import NativeCall, NoCall
+from gradverify.verifier.dtypes.formats import format_of
 from gradverify.verifier.dtypes.judging import Judgement, factor_of, sixteen_bits, worst_slice
 from gradverify.verifier.dtypes.places import Place
 from gradverify.verifier.numerics.problem import Layout, multi_index
@@ -57,6 +59,7 @@ HINT_RAISES = (
     "`cast_inputs=torch.float32` both compute in float32."
 )
 HINT_REFUSES = "Leave {} out of `dtypes`, or let forward and backward accept it."
+HINT_DTYPE = "Use the dtype of the inputs, or torch.get_autocast_dtype(x.device.type)."
 HINT_NO_AUTOCAST = 'Write `ignore: {GV603: "why"}` in its spec where autocast is not meant.'
 
 
@@ -184,6 +187,20 @@ def no_call(place: Place, call: NoCall) -> Finding | None:
         HINT_NO_AUTOCAST if kind else f"Leave {name} out of `dtypes`, or let forward and backward accept it."
     )
     return sample.finding(OPEN, f"{name} was requested and could not be judged: {call.why}", hint=hint)
+
+
+def other_formats(place: Place, call: NativeCall) -> Iterator[Finding]:
+    """Outputs of 16 bits that are not those of autocast: the next layer gets them so."""
+    for position, given in zip(call.problem.output_positions, call.cotangents, strict=True):
+        if format_of(given.dtype).is_short and given.dtype is not call.arithmetic.dtype:
+            name, dtype = (
+                output_name(position, place.sample.outputs_returned),
+                str(given.dtype).removeprefix("torch."),
+            )
+            said = f"{name} has dtype {dtype} {place.arithmetic.said}, with inputs in float32"
+            yield place.sample.finding(
+                UNDER_AUTOCAST, said, hint=HINT_DTYPE, output=position, severity=Severity.WARNING
+            )
 
 
 def _worst(judgement: Judgement) -> str:

@@ -33,9 +33,9 @@ BLIND = 1e-6
 LOPSIDED = 3.0
 """Factor between the rows of an input that is tried: another one for each row."""
 
-ON_NO_STRUCTURE = ("GV102", "GV104", "GV106", "GV2", "GV501")
+ON_NO_STRUCTURE = ("GV102", "GV104", "GV106", "GV2", "GV501", "GV601")
 """Codes that no set of inputs explains: a backward is linear in grad_output wherever they lie, and where the
-first derivative is right in every direction, the second has no excuse."""
+first derivative is right in every direction, neither the second nor that of another dtype has an excuse."""
 
 OF_STRUCTURES = frozenset(r.code for r in RULES if not r.code.startswith(ON_NO_STRUCTURE))
 
