@@ -18,7 +18,6 @@ HELD = {
     "sample: evaluation mode": r"^GV\d+ \w in evaluation mode",
     "sample: buffer with other values": r"with other values in the buffer",
     "sample: ends of the declared range": r"\(the declared range\)|over the declared range",
-    "sample: large undeclared values": r"\(values up to",
     "sample: kink": r"forward has (?:a )?kink",
     # The way in which forward and backward are called.
     "call: grad_output of ones": r"for a grad_output of ones",

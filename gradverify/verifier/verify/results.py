@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gradverify.model import Finding, Outcome, Point, RaisedError, Severity
+from gradverify.model import Finding, Outcome, Point, RaisedError, Severity, tensors_of
 from gradverify.model.case import points_of
 from gradverify.verifier.checks.first_order import disconnected, refused_empty
 from gradverify.verifier.checks.result import SAME_NUMBERS, CheckResult, FirstOrder, Uncovered, outcome_of
@@ -117,6 +117,15 @@ def _is_once(sample: Sample) -> bool:
     return (sample.point, sample.draw) == (Point.TYPICAL, 0)
 
 
+def _is_typical(sample: Sample) -> bool:
+    """Whether floating values are typical: at special ones they are where no floating input has such."""
+    every = [t for i in sample.case.inputs for t in tensors_of(i)]
+    floating = (t for t in every if getattr(torch, t.dtype).is_floating_point)
+    ordinary = not any(t.special or t.ties or t.structure for t in floating)
+    special = (sample.point, sample.draw) == (Point.SPECIAL, 0)
+    return sample.point is Point.TYPICAL or (special and ordinary and not sample.case.hook)
+
+
 def first_order(sample: Sample) -> FirstOrder:
     """As the judge finds it, at a declared sample."""
     if sample.disconnected:
@@ -124,8 +133,8 @@ def first_order(sample: Sample) -> FirstOrder:
     empty = refused_empty(sample)
     if empty is not None:
         return empty
-    # Slopes in float32 alone refute at typical values.
-    declared = sample.point is Point.TYPICAL or not _is_alone(sample)
+    # Slopes in float32 alone refute at typical values, whatever labels and indices are.
+    declared = _is_typical(sample) or not _is_alone(sample)
     judged = _judged(sample, declared=declared, prove=_is_once(sample))
     if isinstance(judged, str):
         return FirstOrder(CheckResult((), Outcome.INCONCLUSIVE, _nothing_known(sample, judged)))
