@@ -185,6 +185,42 @@ class DoubleMatrix(Function):
     @staticmethod
     def backward(ctx, g):
         return g @ torch.eye(g.shape[-1], dtype=torch.float64).flip(-1)
+
+
+class Picked(Function):
+    """NumPy in float32 alone; rows whose label is negative give zero."""
+
+    @staticmethod
+    def forward(ctx, x, label):
+        if x.dtype is not torch.float32:
+            raise TypeError("float32 alone")
+        ctx.save_for_backward(x, label)
+        values, marks = x.detach().numpy(), label.numpy()
+        picked = np.take_along_axis(np.sin(values), np.maximum(marks, 0)[:, None], 1)[:, 0]
+        return torch.from_numpy(np.where(marks < 0, np.float32(0), picked))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        return Picked.gradient(ctx, g, marked=False)
+
+    @staticmethod
+    def gradient(ctx, g, *, marked):
+        x, label = ctx.saved_tensors
+        values, marks = x.numpy(), label.numpy()
+        rows = g.numpy() if marked else np.where(marks < 0, np.float32(0), g.numpy())
+        out = np.zeros_like(values)
+        np.put_along_axis(out, np.maximum(marks, 0)[:, None], rows[:, None], 1)
+        return torch.from_numpy(out * np.cos(values)), None
+
+
+class IgnoredToo(Picked):
+    """Rows with an ignored label get a gradient, too."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        return Picked.gradient(ctx, g, marked=True)
 '''
 
 SPEC = """
@@ -259,3 +295,19 @@ def test_no_guess_explains_what_is_wrong_in_float32_alone(judged):
     assert {target["inputs"] for target in found.values()} == {"inferred"}
     for name in FLOAT32_ALONE:
         assert {f["code"] for f in found[name]["findings"] if f["severity"] == "error"} == {"GV601"}
+
+
+LABELS = """
+gradverify: 1
+module: dtypes.py
+functions:
+  Picked: {inputs: {x: [5, 3], label: {shape: [5], dtype: int64, range: [0, 3], special: [-100]}}}
+  IgnoredToo: {inputs: {x: [5, 3], label: {shape: [5], dtype: int64, range: [0, 3], special: [-100]}}}
+"""
+
+
+def test_slopes_in_float32_alone_refute_at_special_labels(judged):
+    _, found = judged("Picked", "IgnoredToo", spec=LABELS)
+    assert found["Picked"]["status"] == "inconclusive"
+    assert found["IgnoredToo"]["status"] == "failed"
+    assert {f["code"] for f in found["IgnoredToo"]["findings"] if f["severity"] == "error"} == {"GV101"}
