@@ -11,7 +11,7 @@ from gradverify.model.case import points_of
 from gradverify.verifier.checks.first_order import disconnected, refused_empty
 from gradverify.verifier.checks.result import SAME_NUMBERS, CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import is_finite, number
+from gradverify.verifier.checks.wording import is_finite
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.problem import Graph
@@ -19,18 +19,12 @@ from gradverify.verifier.verify.orders import First, ask_first, ask_second
 from gradverify.verifier.verify.reference import ask_reference, ask_surrogate
 from gradverify.verifier.verify.structured import wrong_with_structure
 from gradverify.verifier.verify.witnessing import other_values, witnesses_of
-from gradverify.verifier.verify.words import OTHER_VALUES, REFERENCE, WHY
+from gradverify.verifier.verify.words import OTHER_VALUES, WHY
 from gradverify.verifier.witnesses.answers import Imprecise, NotJudged, Right, Unknown, Wrong
 from gradverify.verifier.witnesses.rounding import SIXTEEN_BITS
 
 SINGLE = "float32"
 """The shortest dtype in which slopes can be measured."""
-
-FEW_DIGITS = (
-    "finite differences in float32 agree with it, and would have shown an error above {} of a gradient; a "
-    "smaller one could hide"
-)
-"""Why a gradient whose only witness has few digits is not verified."""
 
 UNSTEADY = "forward gives other values at each call, random states replayed"
 
@@ -178,9 +172,6 @@ def _result(sample: Sample, found: First, findings: list[Finding]) -> CheckResul
         elif isinstance(answer, Right) and answer.visible is not None:
             visible.append(answer.visible)
     outcome, spoke = found.outcome, found.judgement.witnesses if found.judgement is not None else frozenset()
-    alone = witnesses_of(sample).of(sample).is_short and "derived" not in spoke
-    if alone and not sample.is_native and sample.subject.reference is None and outcome is Outcome.PASSED:
-        uncovered |= _nothing_known(sample, FEW_DIGITS.format(number(max(visible, default=0.0))), REFERENCE)
     if uncovered and outcome is Outcome.PASSED:
         outcome = Outcome.INCONCLUSIVE
     if any(f.severity is Severity.ERROR for f in findings):
@@ -195,9 +186,9 @@ def _result(sample: Sample, found: First, findings: list[Finding]) -> CheckResul
     )
 
 
-def _nothing_known(sample: Sample, why: str, hint: str = "") -> dict[tuple[int, str], Uncovered]:
+def _nothing_known(sample: Sample, why: str) -> dict[tuple[int, str], Uncovered]:
     pairs = ((p, n) for p in sample.problem.output_positions for n in sample.problem.input_names)
-    hint = hint or (SAME_NUMBERS if why == UNSTEADY else OTHER_VALUES)
+    hint = SAME_NUMBERS if why == UNSTEADY else OTHER_VALUES
     return {pair: Uncovered(why, hint) for pair in pairs}
 
 

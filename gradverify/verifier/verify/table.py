@@ -48,6 +48,7 @@ ON_PURPOSE = "its gradient is deliberately not the derivative"
 
 NO_OTHER_DEVICE = "GV701 was not run: it needs --device all, and a second device that torch sees"
 NOT_SWEPT = "layouts, requires_grad and repeated calls were not swept: the gradient is not verified"
+NO_TRANSFORMS = "the transforms were not judged: the gradient is not verified, or none applies"
 NO_SECOND_ORDER = "second order was not judged: the first derivative is not verified"
 NO_DTYPES = "native dtypes were not judged: the gradient is not verified"
 ONLY_NATIVE = "transforms and the reference in float64 were not judged: there is no float64 path"
@@ -186,7 +187,7 @@ def _questions(known: Known) -> CheckResult:
     if codes <= TRANSFORM_CODES:
         answered = any(answer != "not-run" for _, answer in kept.capabilities)
     if alone and not answered and outcome_of(kept.findings) is not Outcome.FAILED:
-        known.left_out = NOT_SWEPT
+        known.left_out = NO_TRANSFORMS if codes <= TRANSFORM_CODES else NOT_SWEPT
         return replace(kept, outcome=Outcome.NOT_RUN)
     return kept
 

@@ -52,11 +52,14 @@ def _answer(c: Open, o: int, rows: Tensor, own: slice) -> Answer:
             marked = _wrong(c, rows, own, block, rounded)
             return replace(marked, rounded=True)
         reason = Reason.ROUNDING if bool(rounded.any()) else _reason(c, rows, own, unseen)
-        reason = c.reasons.get((o, own.start), reason)
-        if reason is Reason.BUDGET or (c.theirs is None and bool(unseen.all())):
-            # More calls would tell nothing of a staircase.
-            return Unknown(Reason.SIXTEEN_BITS if c.asked.sixteen else reason, mismatch=False)
-        return NotJudged(reason, int(unseen.sum()), whole=bool(unseen.all()))
+        told = c.reasons.get((o, own.start), reason)
+        if told is Reason.BUDGET or (c.theirs is None and bool(unseen.all())):
+            # More calls would tell nothing of a staircase, nor of noise.
+            measured = [k for k in c.slopes if own.start <= k < own.stop]
+            noisy = bool((c.state[rows][:, measured] == UNSEEN).any())
+            told = Reason.SIXTEEN_BITS if c.asked.sixteen else reason if noisy else told
+            return Unknown(told, mismatch=False)
+        return NotJudged(told, int(unseen.sum()), whole=bool(unseen.all()))
     return _imprecise(c, rows, own) or Right(_visible(c, rows, own))
 
 

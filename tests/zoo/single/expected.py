@@ -17,6 +17,8 @@ EXPECTED = {
         ("right", name, "with spec"): {"status": "inconclusive", "or_else": {"inconclusive"}}
         for name in NAMES
     },
+    # It takes float64: the test of values closes in the digits that it computes in.
+    ("right", "LogSoftmaxOfAnything", "with spec"): {"status": "passed"},
     **{("right", f"{name}@composite", "with spec"): {"status": "passed"} for name in NAMES},
     **{
         ("wrong", name, "with spec"): {"status": "failed", "errors": {"GV101"}, "names": ["expected"]}
