@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from gradverify.model import Finding, RaisedError, Severity
-from gradverify.verifier.checks.subject import first_line
+from gradverify.verifier.checks.subject import Sample, first_line
+from gradverify.verifier.numerics.calling import Tensors, returned_tensors
 from gradverify.verifier.questions.verified import Verified
 
 
@@ -16,14 +18,16 @@ class Answer:
     capability: str = "not-run"
     findings: tuple[Finding, ...] = ()
 
+    @staticmethod
+    def of(*found: Finding | None) -> Answer:
+        """A transform that is asked is right, refuses (notes), or is wrong."""
+        findings = tuple(one for one in found if one is not None)
+        refuses = all(one.severity is Severity.NOTE for one in findings)
+        return Answer(("no" if refuses else "wrong") if findings else "yes", findings)
+
 
 NOT_RUN = Answer()
 UNSUPPORTED = Answer("no")
-
-
-def wrong(finding: Finding) -> Answer:
-    """The transform gives another value, or fails by accident."""
-    return Answer("wrong", (finding,))
 
 
 def refusal(base: Verified, code: str, what: str, error: RaisedError) -> Finding:
@@ -35,3 +39,9 @@ def refusal(base: Verified, code: str, what: str, error: RaisedError) -> Finding
         severity=Severity.NOTE,
         raised=error,
     )
+
+
+def outputs_of(sample: Sample, result: Any) -> Tensors:  # noqa: ANN401 - what user code returned
+    """What forward returned, of it the outputs that are differentiated."""
+    returned = returned_tensors(result)
+    return tuple(returned[p] for p in sample.problem.output_positions)

@@ -60,6 +60,12 @@ class Call:
     """The outputs that are differentiated."""
 
     @property
+    def writes(self) -> bool:
+        """Whether forward wrote into an argument, or returned one."""
+        tensors = [value for value in self.passed if isinstance(value, Tensor)]
+        return any(t._version > 0 or any(r is t for r in self.returned) for t in tensors)  # noqa: SLF001
+
+    @property
     def node(self) -> Any:  # noqa: ANN401 - the class of the node is the user's
         """The ctx of the Function behind the outputs; None where no Python Function is."""
         for output in self.outputs:

@@ -22,6 +22,7 @@ LATE = Variant(
     "GV410",
     "when rank {} comes late to every collective",
     "Work that was started with async_op=True must be waited for before its result is used or returned.",
+    is_mistake=lambda _: True,
 )
 
 OTHER_GROUP = Variant(
@@ -29,6 +30,7 @@ OTHER_GROUP = Variant(
     "in a process group that is not the whole world",
     "Pass the group on to every collective, and count ranks in it: dist.get_rank(group). `src` and `dst` are "
     "numbers in the world: dist.get_global_rank(group, 0).",
+    is_mistake=lambda _: True,
 )
 
 HINT = (
@@ -46,9 +48,9 @@ def late_ranks(base: Verified) -> Varied:
     across = base.sample.subject.across
     for rank in range(min(base.sample.case.world, 2)) if across is not None else ():
         with across.with_late(rank):  # type: ignore[union-attr]
-            found = _again(base, replace(LATE, when=LATE.when.format(rank)))
+            found = replace(LATE, when=LATE.when.format(rank)).judged(base, called(base.sample))
         if found is not None:
-            return Varied((found,))
+            return Varied.of(found)
     return Varied()
 
 
@@ -62,24 +64,13 @@ def other_group(base: Verified) -> Varied:
     moved = replace(base.sample, problem=replace(base.sample.problem, function=other))
     said = f"ranks disagree on a value that they share {OTHER_GROUP.when}"
     try:
-        found = _again(replace(base, sample=moved), OTHER_GROUP)
+        found = OTHER_GROUP.judged(replace(base, sample=moved), called(moved))
         is_wrong = bool(other.differences)
     except OutOfStepError as error:
         found, is_wrong, said = None, True, f"{error}, {OTHER_GROUP.when}"
     if found is None and is_wrong:
         found = base.finding(OTHER_GROUP.code, said, hint=OTHER_GROUP.hint)
-    return Varied(() if found is None else (found,))
-
-
-def _again(base: Verified, variant: Variant) -> Finding | None:
-    """What another call gives that should give the same."""
-    call = called(base.sample)
-    if isinstance(call, Raised):
-        return variant.raised(base, call.error, "forward", serious=True)
-    result = backward(base.sample, call.value, base.grad_outputs())
-    if isinstance(result, Raised):
-        return variant.raised(base, result.error, serious=True)
-    return variant.both(base, call.value.outputs, result.value)
+    return Varied.of(found)
 
 
 def other_devices(base: Verified) -> Varied:
@@ -115,7 +106,9 @@ def _on(base: Verified, device: str) -> tuple[Finding, ...]:
     if unsteady:
         return tuple(replace(f, message=f"on {device}, {f.message}") for f in unsteady)
     moved = base.forward_difference(call.value.outputs)
-    different = moved or base.difference(result.value, rounding_of=sample.problem)
+    different = moved or base.difference(result.value)
+    if different is not None and moved is None and there is not None:  # where its formula rounds otherwise
+        different = different if there.difference(base.inputs.unflatten(base.gradient)) else None
     return () if different is None else (_differs(base, device, different, of_forward=moved is not None),)
 
 

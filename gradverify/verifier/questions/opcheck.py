@@ -103,9 +103,7 @@ def registration(base: Verified) -> Answer:
         error, failed = (result.error, False) if isinstance(result, Raised) else result.value
         if error is not None:
             findings.append(_reported(base, operator, test, error, failed=failed))
-    if any(f.severity in {Severity.ERROR, Severity.WARNING} for f in findings):
-        return Answer("wrong", tuple(findings))
-    return Answer("no" if findings else "yes", tuple(findings))
+    return Answer.of(*findings)
 
 
 def _exception_of(base: Verified, operator: Operator, test: _Test) -> tuple[RaisedError | None, bool]:

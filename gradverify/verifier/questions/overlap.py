@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import torch
 
-from gradverify.model import ACROSS_CASES, Finding, RaisedError, Severity, Swept
+from gradverify.model import ACROSS_CASES, Finding, Severity
 from gradverify.rules import rule
 from gradverify.verifier.checks.samples import another_draw
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 from gradverify.verifier.numerics.calling import Snapshot
 from gradverify.verifier.questions.again import STATE_HINT
-from gradverify.verifier.questions.call import Call, backward, called, is_accident
+from gradverify.verifier.questions.call import backward, called
 from gradverify.verifier.questions.verified import Variant, Varied, Verified, known
 
 MOST_CASES = 12
@@ -29,20 +29,19 @@ INTERLEAVED = Variant(
     "GV408", "after a second forward on other inputs", STATE_HINT, "; the calls share something"
 )
 
-CALLED_AGAIN = Variant(
-    "GV408",
-    "after the module was called on other inputs",
-    "Keep what backward needs on ctx (save_for_backward, a clone of what is written to), not on the module: "
-    "it is called again before backward wherever its weights are shared.",
-    "; the calls share something",
+CALLED_AGAIN = replace(
+    INTERLEAVED,
+    when="after the module was called on other inputs",
+    hint="Keep what backward needs on ctx (save_for_backward, a clone of what is written to), not on the "
+    "module: it is called again before backward wherever its weights are shared.",
 )
 
-OVERLAPPED = Variant(
-    "GV408",
-    "after forward was called with other sizes or options",
-    STATE_HINT,
-    "; the calls share something",
+OVERLAPPED = replace(
+    INTERLEAVED,
+    when="after forward was called with other sizes or options",
     part=ACROSS_CASES,
+    # Backward works where its call is alone: this is no refusal of these inputs.
+    is_mistake=lambda error: not error.deliberate,
 )
 
 
@@ -58,30 +57,24 @@ def overlapping(base: Verified) -> Varied:
     if isinstance(first, Raised):
         return Varied()
     several = sample.outputs_returned > 1
-    positions = sample.problem.output_positions
     held = {
         f"output {p} that forward" if several else "the result that forward": Snapshot.of(o.detach())
-        for p, o in zip(positions, first.value.outputs, strict=True)
+        for p, o in zip(sample.problem.output_positions, first.value.outputs, strict=True)
     }
-    others = [called(sample, other), called(sample, other)]
-    made = [call.value for call in others if isinstance(call, Returned)]
-    found = _backwards(base, first.value, made) if len(made) == len(others) else None
-    found = found or _overwritten(base, held)
-    return Varied(() if found is None else (found,), Swept(calls=("interleaved", "kept gradient")))
-
-
-def _backwards(base: Verified, first: Call, others: Sequence[Call]) -> Finding | None:
-    backward(base.sample, others[0], [torch.ones_like(o) for o in others[0].outputs])
-    result = backward(base.sample, first, base.grad_outputs())
+    one, last = called(sample, other), called(sample, other)
+    if isinstance(one, Raised) or isinstance(last, Raised):
+        return Varied.of(_overwritten(base, held))
+    backward(sample, one.value, [torch.ones_like(o) for o in one.value.outputs])
+    result = backward(sample, first.value, base.grad_outputs())
     if isinstance(result, Raised):
-        return INTERLEAVED.raised(base, result.error) if is_accident(result.error) else None
-    difference = base.difference(result.value)
-    if difference is not None:
-        return _with_cause(base, INTERLEAVED.differs(base, difference))
-    pairs = zip(base.names, result.value, strict=True)
-    held = {f"the gradient of `{n}` that backward": Snapshot.of(g) for n, g in pairs if g is not None}
-    backward(base.sample, others[1], [-2 * torch.ones_like(o) for o in others[1].outputs])
-    return _overwritten(base, held)
+        return Varied.of(INTERLEAVED.raised(base, result.error))
+    found = INTERLEAVED.differs(base, base.difference(result.value))
+    if found is None:
+        pairs = zip(base.names, result.value, strict=True)
+        held |= {f"the gradient of `{n}` that backward": Snapshot.of(g) for n, g in pairs if g is not None}
+        backward(sample, last.value, [-2 * torch.ones_like(o) for o in last.value.outputs])
+    found = _overwritten(base, held) if found is None else _with_cause(base, found)
+    return Varied.of(found, calls=["interleaved", "kept gradient"])
 
 
 def _overwritten(base: Verified, held: dict[str, Snapshot]) -> Finding | None:
@@ -98,10 +91,8 @@ def _overwritten(base: Verified, held: dict[str, Snapshot]) -> Finding | None:
 
 def _with_cause(base: Verified, finding: Finding) -> Finding:
     """`stale`, where the first gradient is right once the second call has the same inputs as the first."""
-    first = called(base.sample)
-    if isinstance(first, Raised) or isinstance(called(base.sample), Raised):
-        return finding
-    if INTERLEAVED.gradient(base, first.value) is not None:
+    first, _ = called(base.sample), called(base.sample)
+    if INTERLEAVED.judged(base, first) is not None:
         return finding
     what = "What backward uses is of the later call: with the same inputs there, it is right."
     return replace(finding, cause="stale", hint=f"{what} {STATE_HINT}")
@@ -112,8 +103,7 @@ def module_called_again(base: Verified) -> Varied:
     other = another_draw(base.sample)
     if base.sample.subject.again is None or other is None or len(other) != len(base.sample.arguments):
         return Varied()
-    found = _of_one_module(base, other)
-    return Varied(() if found is None else (found,), Swept(calls=("one module twice",)))
+    return Varied.of(_of_one_module(base, other), calls=["one module twice"])
 
 
 def _of_one_module(base: Verified, other: Sequence[Argument]) -> Finding | None:
@@ -123,8 +113,8 @@ def _of_one_module(base: Verified, other: Sequence[Argument]) -> Finding | None:
         return None
     function = sample.subject.again(arguments_of_call(other, [a.value for a in other]))
     call = called(replace(sample, problem=replace(sample.problem, function=function)))
-    found = call.error if isinstance(call, Raised) else CALLED_AGAIN.gradient(base, call.value)
-    return found if isinstance(found, Finding) else None
+    found = CALLED_AGAIN.judged(base, call)
+    return None if found is None or found.raised else found
 
 
 def overlapping_cases(samples: Iterable[Sample], unlisted: Iterable[Sample] = ()) -> Varied:
@@ -134,18 +124,18 @@ def overlapping_cases(samples: Iterable[Sample], unlisted: Iterable[Sample] = ()
     forward alone is called, and what comes of it is no error.
     """
     bases = [base for base in map(known, samples) if base is not None][:MOST_CASES]
-    findings: list[Finding] = []
-    swept = Swept(calls=("interleaved with other cases",)) if len(bases) > 1 else Swept()
-    for base, later in zip(bases, [*bases[1:], *bases[:1]], strict=True) if len(bases) > 1 else ():
+    findings: list[Finding | None] = []
+    calls = ["interleaved with other cases"][: len(bases) > 1]
+    for base, later in zip(bases, [*bases[1:], *bases[:1]], strict=True) if calls else ():
         found = _overlapped(base, later.sample, OVERLAPPED)
         if base.sample.case.init == later.sample.case.init:
             of_one = _of_one_module(base, later.sample.arguments)
             found = replace(of_one, part=ACROSS_CASES) if of_one else found
         if found is not None and found.severity is Severity.ERROR:
-            return Varied((found,), swept)
-        findings += [] if found is None else [found]
+            return Varied.of(found, calls=calls)
+        findings += [found] if found else []
     doubted = [found for other in unlisted if bases and (found := _unlisted(bases[0], other)) is not None]
-    return Varied((*findings[:1], *doubted[:1]), swept)
+    return Varied.of(*findings[:1], *doubted[:1], calls=calls)
 
 
 def _unlisted(base: Verified, other: Sample) -> Finding | None:
@@ -159,11 +149,7 @@ def _unlisted(base: Verified, other: Sample) -> Finding | None:
 
 
 def _overlapped(base: Verified, later: Sample, variant: Variant) -> Finding | None:
-    """Backward works where its call is alone: whatever it raises now is no refusal of these inputs."""
     call = called(base.sample)
     if isinstance(call, Raised) or isinstance(called(later), Raised):
         return None
-    found = variant.gradient(base, call.value)
-    return (
-        variant.raised(base, found, serious=not found.deliberate) if isinstance(found, RaisedError) else found
-    )
+    return variant.judged(base, call)

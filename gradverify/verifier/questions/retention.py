@@ -10,15 +10,12 @@ backward has them. The checkpoint is written out here: importing torch's takes a
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from itertools import pairwise
 
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from gradverify.model import Finding, Severity, Swept
+from gradverify.model import Severity
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.questions.call import backward, called
@@ -36,27 +33,19 @@ CALLS = 8
 def saved_elsewhere(base: Verified) -> Varied:
     """The gradient is the same where saved tensors are offloaded, and where they are recomputed."""
     # As with `torch.autograd.graph.save_on_cpu`: packed into a copy.
-    offloaded = saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t)
-    ways: dict[str, AbstractContextManager[object]] = {"saved tensors offloaded": offloaded}
+    ways = {"saved tensors offloaded": saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t)}
     if not base.forward_draws:
         ways["saved tensors recomputed"] = _recomputed(base.sample)
-    found = [_found(base, words, saving) for words, saving in ways.items()]
-    return Varied(tuple(f for f in found if f is not None)[:1], Swept(calls=tuple(ways)))
+    for words, saving in ways.items():
+        with saving:
+            call = called(base.sample)
+        found = Variant("GV413", f"with its {words}", HINT).judged(base, call)
+        if found is not None:
+            return Varied.of(found, calls=[*ways])
+    return Varied.of(calls=[*ways])
 
 
-def _found(base: Verified, words: str, saving: AbstractContextManager[object]) -> Finding | None:
-    variant = Variant("GV413", f"with its {words}", HINT)
-    with saving:
-        call = called(base.sample)
-    found = call.error if isinstance(call, Raised) else variant.gradient(base, call.value)
-    if found is None or isinstance(found, Finding):
-        return found
-    raised = variant.raised(base, found)
-    return raised if raised.severity is Severity.ERROR else replace(raised, hint="")
-
-
-@contextmanager
-def _recomputed(sample: Sample) -> Iterator[None]:
+def _recomputed(sample: Sample) -> saved_tensors_hooks:
     """As in a checkpoint: dropped, and taken from a second forward when backward asks for the first."""
     saved: list[None] = []
     again: list[Tensor] = []
@@ -79,8 +68,7 @@ def _recomputed(sample: Sample) -> Iterator[None]:
                 raise RuntimeError(message)
         return again[number]
 
-    with saved_tensors_hooks(pack, unpack):
-        yield
+    return saved_tensors_hooks(pack, unpack)
 
 
 def growing_memory(base: Verified) -> Varied:
@@ -89,8 +77,6 @@ def growing_memory(base: Verified) -> Varied:
     if grows:
         counts = [_alive_after_a_call(base, collect=True) for _ in range(CALLS + 1)]
         grows = all(one < later for one, later in pairwise(counts))
-    if not grows:
-        return Varied(swept=Swept(calls=("freed",)))
     finding = base.finding(
         "GV411",
         f"memory grows with every call: {CALLS} of {CALLS} calls left tensors alive after their "
@@ -99,7 +85,7 @@ def growing_memory(base: Verified) -> Varied:
         "Keep what backward needs with ctx.save_for_backward.",
         severity=Severity.ERROR,
     )
-    return Varied((finding,), Swept(calls=("freed",)))
+    return Varied.of(finding if grows else None, calls=["freed"])
 
 
 def _alive_after_a_call(base: Verified, *, collect: bool = False) -> int:

@@ -14,34 +14,31 @@ from __future__ import annotations
 import linecache
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model import RaisedError, TargetKind
+from gradverify.model import Finding, Severity, TargetKind
 from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import without_reading
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.engine import vjp
-from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import (
-    Gradients,
     Tensors,
     copies,
-    differentiate,
-    returned_tensors,
     substitute,
     with_zeros,
 )
-from gradverify.verifier.questions.answers import NOT_RUN, UNSUPPORTED, Answer, refusal, wrong
+from gradverify.verifier.questions.answers import NOT_RUN, UNSUPPORTED, Answer, outputs_of, refusal
 from gradverify.verifier.questions.call import called
 from gradverify.verifier.questions.forward_mode import forward_mode
 from gradverify.verifier.questions.opcheck import registration
-from gradverify.verifier.questions.verified import Variant, Verified, verified
+from gradverify.verifier.questions.verified import Variant, Verified, known
 from gradverify.verifier.questions.vmap import batched
 
 FUNC = Variant(
@@ -57,38 +54,36 @@ def functional(base: Verified) -> Answer:
 
     So is the Function that torch makes of a custom op.
     """
-    subject, problem = base.sample.subject, base.sample.problem
+    subject = base.sample.subject
     generated = subject.operator is not None and subject.operator.definition is not None
     if subject.function_class is None and not generated:
         return NOT_RUN
     if not subject.binds_defaults:
         return UNSUPPORTED
+    problem = base.sample.problem
     problem.counter.forward += 1
     problem.counter.backward += 1
     problem.random_states.replay()
-    result = guard.call(_vjp, base, copies(problem.primals), base.grad_outputs())
+    result = guard.call(_vjp, base, base.grad_outputs())
     if isinstance(result, Raised):
-        return Answer("no", (refusal(base, FUNC.code, "torch.func.vjp", result.error),))
-    finding = FUNC.both(base, *result.value)
-    return Answer("yes") if finding is None else wrong(finding)
+        return Answer.of(refusal(base, FUNC.code, "torch.func.vjp", result.error))
+    return Answer.of(FUNC.both(base, *result.value))
 
 
-def _vjp(base: Verified, primals: Sequence[Tensor], grad_outputs: Tensors) -> tuple[Tensors, Tensors]:
+def _vjp(base: Verified, grad_outputs: Tensors) -> tuple[Tensors, Tensors]:
     """Pull back inside the transform's own level, which is what `torch.func.vjp`'s second value does later.
 
     That value loads torch's compiler when it is called (1.2 s, torch 2.13), to ask whether it is
     being compiled.
     """
-    sample = base.sample
 
     def call(*leaves: Tensor) -> tuple[Tensors, Tensors]:
         # Copies, as in an ordinary call: `mark_dirty` refuses the tensor itself.
-        given = substitute(sample.arguments, [leaf.clone() for leaf in leaves])
-        returned = returned_tensors(sample.subject.function(*given))
-        outputs = tuple(returned[p] for p in sample.problem.output_positions)
+        given = substitute(base.sample.arguments, [leaf.clone() for leaf in leaves])
+        outputs = outputs_of(base.sample, base.sample.subject.function(*given))
         return outputs, with_zeros(vjp(outputs, leaves, grad_outputs, create=True), leaves)
 
-    pulled: Any = torch.func.vjp(call, *primals, has_aux=True)
+    pulled: Any = torch.func.vjp(call, *copies(base.sample.problem.primals), has_aux=True)
     outputs, _, gradients = pulled
     return outputs, gradients
 
@@ -99,6 +94,7 @@ COMPILED = Variant(
     "torch.compile traces forward and backward once: what they read from Python (attributes, counters, "
     "globals, .item()) is a constant in the compiled code. Pass it as an argument or keep it in tensors. If "
     "there is no such thing, torch.compile itself is wrong here, as it may be where forward writes in place.",
+    is_mistake=lambda _: False,
 )
 
 
@@ -111,21 +107,14 @@ def compiled(base: Verified) -> Answer:
     if base.draws:
         return NOT_RUN
     with without_reading(base.sample.subject.function_class):
-        whole = _compiled(base, whole=True)
-        parts = _compiled(base, whole=False) if isinstance(whole, Raised) else whole
-    if isinstance(parts, Raised):
-        return Answer("no", (refusal(base, COMPILED.code, "torch.compile", parts.error),))
-    finding = COMPILED.both(base, *parts.value)
-    if finding is not None:
-        return wrong(finding)
-    if isinstance(whole, Raised):
-        said = "torch.compile of the whole call"
-        return Answer("no", (refusal(base, COMPILED.code, said, whole.error),))
-    return Answer("yes")
+        found = _compiled(base, whole=True)
+        if found is not None and found.severity is Severity.NOTE:
+            found = _compiled(base, whole=False) or found
+    return Answer.of(found)
 
 
-def _compiled(base: Verified, *, whole: bool) -> Returned[tuple[Tensors, Gradients]] | Raised:
-    """Values and gradients of the compiled target."""
+def _compiled(base: Verified, *, whole: bool) -> Finding | None:
+    """What is wrong with the compiled target; a note where torch refuses it."""
     sample, target = base.sample, base.sample.subject.function
 
     def plain(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
@@ -133,17 +122,9 @@ def _compiled(base: Verified, *, whole: bool) -> Returned[tuple[Tensors, Gradien
 
     made = guard.call(_made, plain, whole)
     if isinstance(made, Raised):
-        return made
-    call = called(replace(sample, problem=replace(sample.problem, function=made.value)))
-    if isinstance(call, Raised):
-        return call
-    if [tuple(t.shape) for t in call.value.outputs] != [tuple(t.shape) for t in base.grad_outputs()]:
-        return Raised(RaisedError("ValueError", "the compiled forward returns other shapes"))
-    outputs = copies(call.value.outputs)
-    sample.problem.counter.backward += 1
-    sample.problem.random_states.replay()
-    result = guard.call(differentiate, call.value.outputs, call.value.leaves, base.grad_outputs())
-    return result if isinstance(result, Raised) else Returned((outputs, result.value))
+        return COMPILED.raised(base, made.error, "torch")
+    problem = replace(sample.problem, function=made.value)
+    return COMPILED.judged(base, called(replace(sample, problem=problem)))
 
 
 def _made(function: Callable[..., Any], whole: bool) -> Callable[..., Any]:  # noqa: FBT001 - called through guard
@@ -187,7 +168,7 @@ def transforms(sample: Sample, first: FirstOrder) -> CheckResult:
     is_module = subject.target.kind is TargetKind.MODULE or not subject.is_first_of_options
     if is_module or subject.short or subject.surrogate is not None or not first.verified or not wanted:
         return CheckResult()
-    base = verified(sample)
+    base = known(sample)
     if base is None:
         return CheckResult()
     answers = [(t.name, t.run(base, first)) for t in wanted]
