@@ -94,9 +94,9 @@ class Change:
 Row = tuple[Change, ...]
 
 
-def changes(base: Verified, found: frozenset[str]) -> Varied:
-    """Ask the calls of one case; `found` are the codes of what was found before."""
-    kinds, subject = list(_kinds(base, found)), base.sample.subject
+def changes(base: Verified) -> Varied:
+    """Ask the calls of one case."""
+    kinds, subject = list(_kinds(base)), base.sample.subject
     if subject.is_base and not subject.brief:
         return _asked(base, _in_pairs(kinds))
     rows = _each_once([[*strong, *weak] for strong, weak in kinds])
@@ -109,13 +109,13 @@ def requires_grad_subsets(base: Verified) -> Varied:
     return _asked(base, [(change,) for change in _subsets(base)])
 
 
-def _kinds(base: Verified, found: frozenset[str]) -> Iterator[tuple[list[Change], list[Change | None]]]:
+def _kinds(base: Verified) -> Iterator[tuple[list[Change], list[Change | None]]]:
     """Of each kind what is met with every other one, and what is met once."""
-    if not base.backward_draws and "GV401" not in found:
+    if not base.backward_draws and "GV401" not in base.found:
         of = partial(_layouts, base, OF_GRAD_OUTPUT)
         weak = of(*((layout,) for layout in (*FROM_SUMS, NARROWED, AT_AN_OFFSET, CONJUGATED)))
         yield list(of(*STRONG)), [None, *weak]
-    if not base.draws and "GV402" not in found:
+    if not base.draws and "GV402" not in base.found:
         strong = list(_layouts(base, OF_INPUTS, *STRONG))
         weak = _layouts(base, OF_INPUTS, (AT_AN_OFFSET,), (NARROWED,))
         yield strong, [None, *weak, *(_alone(base, strong[0]) if strong else ())]

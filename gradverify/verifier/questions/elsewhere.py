@@ -1,6 +1,6 @@
 """GV701: the same call on another device, where that runs repeat and memory is written is asked as well.
 
-What only ranks have: one that comes late to every collective, and a group that is not the world.
+GV724: the same call of several ranks in a group that is not the world.
 """
 
 from __future__ import annotations
@@ -18,13 +18,6 @@ from gradverify.verifier.questions.call import backward, called
 from gradverify.verifier.questions.verified import Difference, Variant, Varied, Verified, cotangents, verified
 from gradverify.verifier.ranks.world import OutOfStepError
 
-LATE = Variant(
-    "GV410",
-    "when rank {} comes late to every collective",
-    "Work that was started with async_op=True must be waited for before its result is used or returned.",
-    is_mistake=lambda _: True,
-)
-
 OTHER_GROUP = Variant(
     "GV724",
     "in a process group that is not the whole world",
@@ -41,17 +34,6 @@ HINT = (
 CPU_ONLY = "If it is meant for some devices alone, name them in its spec: `devices: [{kind}]`."
 
 BACKWARD_HINT = "Allocate what backward needs where grad_output is: `torch.zeros(..., device=g.device)`."
-
-
-def late_ranks(base: Verified) -> Varied:
-    """GV410: what is not waited for is not there yet where another rank comes late."""
-    across = base.sample.subject.across
-    for rank in range(min(base.sample.case.world, 2)) if across is not None else ():
-        with across.with_late(rank):  # type: ignore[union-attr]
-            found = replace(LATE, when=LATE.when.format(rank)).judged(base, called(base.sample))
-        if found is not None:
-            return Varied.of(found)
-    return Varied()
 
 
 def other_group(base: Verified) -> Varied:

@@ -19,9 +19,8 @@ from gradverify.verifier.checks.result import FirstOrder
 from gradverify.verifier.checks.wording import apart, listed_names, number
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.probes import random_signs
-from gradverify.verifier.questions.answers import NOT_RUN, UNSUPPORTED, Answer, refusal
 from gradverify.verifier.questions.call import called, is_refusal
-from gradverify.verifier.questions.verified import Variant, Verified
+from gradverify.verifier.questions.verified import NOT_RUN, UNSUPPORTED, Answer, Variant, Verified
 from gradverify.verifier.witnesses.rounding import FACTOR, spread
 
 CODE = "GV501"
@@ -146,7 +145,7 @@ def _compared(
         f"the forward-mode derivative in a random direction in {_named(base, chosen)} is {forwards} where "
         f"the verified backward gives {backwards}{times}",
         hint=HINT,
-        input=base.names[min(chosen)] if len(chosen) == 1 else None,
+        input=_input(base, chosen),
     )
 
 
@@ -161,9 +160,10 @@ def _raised(base: Verified, error: RaisedError, chosen: frozenset[int]) -> Answe
     """A class's own jvp must not raise unless it says that it refuses; others promise nothing."""
     if base.sample.subject.function_class is None:
         return UNSUPPORTED
-    if is_refusal(error):
-        return Answer.of(refusal(base, CODE, "jvp", error))
-    name = base.names[min(chosen)] if len(chosen) == 1 else None
-    when = f"where {_named(base, chosen)} has a tangent"
-    variant = Variant(CODE, when, HINT, input=name, is_mistake=lambda _: True)
+    name, when = _input(base, chosen), f"where {_named(base, chosen)} has a tangent"
+    variant = Variant(CODE, when, HINT, input=name, is_mistake=lambda error: not is_refusal(error))
     return Answer.of(variant.raised(base, error, "jvp"))
+
+
+def _input(base: Verified, chosen: frozenset[int]) -> str | None:
+    return base.names[min(chosen)] if len(chosen) == 1 else None

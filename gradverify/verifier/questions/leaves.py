@@ -8,7 +8,6 @@ together has to be the gradient of an ordinary call. What stays on the tensors i
 
 from __future__ import annotations
 
-import linecache
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +23,7 @@ from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.module_state import outside_ctx
 from gradverify.verifier.questions.again import read_unwritten
 from gradverify.verifier.questions.call import called
-from gradverify.verifier.questions.verified import Variant, Varied, Verified, drawn_again
+from gradverify.verifier.questions.verified import Variant, Varied, Verified, drawn_again, lines_of
 
 ALREADY_THERE = 0.5
 """What `.grad` holds before, and `main_grad`: a gradient that is written over it is not added to it."""
@@ -48,7 +47,7 @@ def as_leaves(base: Verified) -> Varied:
     """Two steps of a training; once more with a `main_grad` where the module speaks of one."""
     drawn = drawn_again(base.sample)
     second = None if drawn is None else base.at(drawn)
-    lines = linecache.getlines(base.sample.subject.target.file)
+    lines = lines_of(base.sample.subject)
     speaks = not lines or any(MAIN_GRAD in line for line in lines)
     for with_main_grad in (False, True)[: 1 + speaks]:
         parameters = _parameters(base, with_main_grad=with_main_grad)

@@ -18,9 +18,8 @@ from gradverify.verifier import guard
 from gradverify.verifier.collect.operators import Operator, with_keywords
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import copies, substitute
-from gradverify.verifier.questions.answers import NOT_RUN, Answer
 from gradverify.verifier.questions.call import is_accident
-from gradverify.verifier.questions.verified import Verified
+from gradverify.verifier.questions.verified import NOT_RUN, Answer, Verified
 from gradverify.verifier.raised_errors import describe
 
 CODE = "GV504"

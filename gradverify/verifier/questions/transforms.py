@@ -4,6 +4,9 @@ Only where the first order is verified: each transform is then held against the 
 
 GV505: torch.func must give the verified gradient of a Function with `setup_context`.
 
+GV502: a Function's vmap rule against a loop over the batch. The loop is a call like any other: of all the
+elements at once, and of one tensor where they share it.
+
 GV503: `torch.compile` must give the same values and gradients.
 
 The backend is `aot_eager`: it traces and partitions as any other does, and needs no compiler.
@@ -11,21 +14,23 @@ The backend is `aot_eager`: it traces and partitions as any other does, and need
 
 from __future__ import annotations
 
-import linecache
 import re
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle, islice
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from gradverify.model import Finding, Severity, TargetKind
 from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import without_reading
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.subject import Sample, Subject
+from gradverify.verifier.checks.wording import listed_names
 from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import (
@@ -34,18 +39,29 @@ from gradverify.verifier.numerics.calling import (
     substitute,
     with_zeros,
 )
-from gradverify.verifier.questions.answers import NOT_RUN, UNSUPPORTED, Answer, outputs_of, refusal
-from gradverify.verifier.questions.call import called
+from gradverify.verifier.numerics.problem import Layout
+from gradverify.verifier.questions.call import called, outputs_of
 from gradverify.verifier.questions.forward_mode import forward_mode
 from gradverify.verifier.questions.opcheck import registration
-from gradverify.verifier.questions.verified import Variant, Verified, known
-from gradverify.verifier.questions.vmap import batched
+from gradverify.verifier.questions.verified import (
+    NOT_RUN,
+    UNSUPPORTED,
+    Answer,
+    Variant,
+    Verified,
+    cotangents,
+    drawn_again,
+    known,
+    lines_of,
+    verified,
+)
 
 FUNC = Variant(
     "GV505",
     "under torch.func.vjp",
     "Keep tensors with ctx.save_for_backward alone and compute in forward and backward from what they are "
     "given: under torch.func a tensor kept elsewhere belongs to another level.",
+    is_mistake=lambda _: False,
 )
 
 
@@ -66,7 +82,7 @@ def functional(base: Verified) -> Answer:
     problem.random_states.replay()
     result = guard.call(_vjp, base, base.grad_outputs())
     if isinstance(result, Raised):
-        return Answer.of(refusal(base, FUNC.code, "torch.func.vjp", result.error))
+        return Answer.of(FUNC.raised(base, result.error, "the call"))
     return Answer.of(FUNC.both(base, *result.value))
 
 
@@ -80,12 +96,135 @@ def _vjp(base: Verified, grad_outputs: Tensors) -> tuple[Tensors, Tensors]:
     def call(*leaves: Tensor) -> tuple[Tensors, Tensors]:
         # Copies, as in an ordinary call: `mark_dirty` refuses the tensor itself.
         given = substitute(base.sample.arguments, [leaf.clone() for leaf in leaves])
-        outputs = outputs_of(base.sample, base.sample.subject.function(*given))
+        outputs = outputs_of(base.sample.problem, base.sample.subject.function(*given))
         return outputs, with_zeros(vjp(outputs, leaves, grad_outputs, create=True), leaves)
 
     pulled: Any = torch.func.vjp(call, *copies(base.sample.problem.primals), has_aux=True)
     outputs, _, gradients = pulled
     return outputs, gradients
+
+
+BATCH = 3
+"""Elements of the batch where no dimension is as short as `LARGEST_BATCH`."""
+
+LARGEST_BATCH = 8
+"""Elements of a batch that is as long as another dimension: one taken for the other does not raise."""
+
+MOST_ALONE = 4
+"""So many tensors are left out of the batch in turn."""
+
+GENERATED = (
+    "torch generates this rule (generate_vmap_rule): it says nothing of backward. "
+    "A rule of its own is judged."
+)
+
+HINT = (
+    "vmap(info, in_dims, *args) gets the batched arguments with the place of the batch dimension of each "
+    "in in_dims (None: not batched), and returns (outputs, out_dims)."
+)
+
+SIDES = {"first": 0, "last": -1}
+"""Where the batch dimension is."""
+
+Dims = tuple[int | None, ...]
+"""The batch dimension of each argument; None where all elements share it."""
+
+
+def batched(base: Verified) -> Answer:
+    """Hold `torch.vmap` of the Function against one call for each element of a batch.
+
+    The first batch that is wrong is reported, and the first that is refused. A rule that torch generates
+    fails nothing: what it gives is torch's.
+    """
+    sample = base.sample
+    function_class, operator = sample.subject.function_class, sample.subject.operator
+    own_rule = function_class is not None and function_class.vmap is not Function.vmap
+    if function_class is not None and not own_rule and not function_class.generate_vmap_rule:
+        return UNSUPPORTED
+    if function_class is None:  # without a rule torch calls an operator once for each element
+        own_rule = operator is not None and operator.vmap_rule is not None
+    if base.draws or not (own_rule or function_class is not None):
+        return NOT_RUN
+    found: list[Finding | None] = []
+    for said, dims, count in _batchings(sample, own_rule=own_rule):
+        loop = _loop(sample, dims, count)
+        if loop is None:
+            continue
+        by_rule = partial(_by_rule, sample, dims)
+        call = called(replace(loop.sample, problem=replace(loop.sample.problem, function=by_rule)))
+        wrong = Variant("GV502", f"under vmap {said}", HINT).judged(loop, call)
+        if wrong is not None and not own_rule:
+            wrong = replace(wrong, severity=Severity.NOTE, hint=GENERATED)
+        if wrong is not None and wrong.severity is Severity.ERROR:
+            return Answer.of(wrong)
+        found.append(wrong)
+    refused = [one for one in found if one is not None][:1]
+    return Answer("yes" if None in found else "no", tuple(refused)) if found else NOT_RUN
+
+
+def _batchings(sample: Sample, *, own_rule: bool) -> Iterator[tuple[str, Dims, int]]:
+    """All over one dimension, each left out; of an own rule a batch of one and different dimensions, too."""
+    names = {p: a.name for p, a in enumerate(sample.arguments) if isinstance(a.value, Tensor)}
+    sizes = [n for p in names for n in sample.arguments[p].value.shape]
+    count = min((n for n in sizes if 1 < n <= LARGEST_BATCH), default=BATCH)
+    sides = ["first", "last"][: 1 + bool(sizes)]
+
+    def dims(of: Mapping[int, str]) -> Dims:
+        return tuple(SIDES[of[p]] if p in of else None for p in range(len(sample.arguments)))
+
+    for side in sides:
+        yield f"over the {side} dimension", dims(dict.fromkeys(names, side)), count
+    if own_rule:
+        yield "over the first dimension, in a batch of one", dims(dict.fromkeys(names, "first")), 1
+    side = sides[-1] if own_rule else "first"
+    for place, name in islice(names.items() if len(names) > 1 else (), MOST_ALONE):
+        said = f"with `{name}` not batched (in_dims None), the others over the {side} dimension"
+        yield said, dims({p: side for p in names if p != place}), count
+    if own_rule and len(sides) > 1 < len(names):
+        mixed = dict(zip(names, cycle(sides), strict=False))
+        said = " and ".join(
+            f"over the {side} dimension of {listed_names([names[p] for p in names if mixed[p] == side])}"
+            for side in sides
+        )
+        yield said, dims(mixed), count
+
+
+def _loop(sample: Sample, dims: Dims, count: int) -> Verified | None:
+    """One ordinary call for each element of a batch, as a call of all; None where nothing is known of it."""
+    drawn = [sample.arguments, *(drawn_again(sample, number) for number in range(1, count))]
+    elements = [one for one in drawn if one is not None]
+    if len(elements) < count or any(a.in_list for a in sample.arguments):
+        return None
+    alike = zip(dims, zip(*elements, strict=True), strict=True)
+    arguments = tuple(
+        a
+        if dim is None
+        else replace(a, value=torch.stack([one.value for one in (a, *others)], dim), step=None)
+        for dim, (a, *others) in alike
+    )
+    problem = sample.problem
+    outputs = [torch.stack([zero] * count) for zero in problem.outputs.unflatten(cotangents(sample))]
+
+    def one_by_one(*given: Any) -> Tensors:  # noqa: ANN401 - user code's arguments
+        problem.counter.forward += count - 1
+        problem.counter.backward += (count - 1) * torch.is_grad_enabled()
+        pairs = list(zip(given, dims, strict=True))
+        elements = [[v if d is None else v.select(d, k).clone() for v, d in pairs] for k in range(count)]
+        rows = [outputs_of(sample.problem, problem.function(*element)) for element in elements]
+        return tuple(map(torch.stack, zip(*rows, strict=True)))
+
+    positions = tuple(range(len(outputs)))
+    batch = replace(problem, function=one_by_one, arguments=arguments, outputs=Layout.of(outputs))
+    return verified(replace(sample, arguments=arguments, problem=replace(batch, output_positions=positions)))
+
+
+def _by_rule(sample: Sample, dims: Dims, *given: Any) -> Any:  # noqa: ANN401 - user code's arguments
+    """The same by the rule: a call of the Function itself, whose backward nobody reads."""
+
+    def call(*one: Any) -> Tensors:  # noqa: ANN401
+        return outputs_of(sample.problem, sample.subject.function(*one))
+
+    return torch.vmap(call, in_dims=dims)(*given)
 
 
 COMPILED = Variant(
@@ -165,7 +304,7 @@ def transforms(sample: Sample, first: FirstOrder) -> CheckResult:
     """
     subject = sample.subject
     wanted = [t for t in _TRANSFORMS if _is_asked(t, subject)]
-    is_module = subject.target.kind is TargetKind.MODULE or not subject.is_first_of_options
+    is_module = subject.target.kind is TargetKind.MODULE or not subject.is_base
     if is_module or subject.short or subject.surrogate is not None or not first.verified or not wanted:
         return CheckResult()
     base = known(sample)
@@ -183,13 +322,6 @@ def _is_asked(transform: _Transform, subject: Subject) -> bool:
         return False
     if transform.code in settings.select:
         return True
-    if transform.on_request and (settings.select or not _compiles(subject)):
+    if transform.on_request and (settings.select or not any(map(COMPILE.search, lines_of(subject)))):
         return False
     return not settings.select or any(transform.code.startswith(prefix) for prefix in settings.select)
-
-
-def _compiles(subject: Subject) -> bool:
-    """Whether the source of the target's module itself speaks of torch.compile."""
-    module = sys.modules.get(getattr(subject.function_class, "__module__", ""))
-    lines = linecache.getlines(getattr(module, "__file__", None) or "")
-    return any(COMPILE.search(line) for line in lines)

@@ -5,6 +5,7 @@ Another layout sums in another order: what `witnesses/rounding.py` says that rou
 
 from __future__ import annotations
 
+import linecache
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from torch import Tensor
 from gradverify.model import Entries, Finding, Point, RaisedError, Severity, Swept, TargetKind, indexed
 from gradverify.verifier.checks.result import OTHER_VALUES
 from gradverify.verifier.checks.samples import arguments_at
-from gradverify.verifier.checks.subject import Sample, first_line
+from gradverify.verifier.checks.subject import Sample, Subject, first_line
 from gradverify.verifier.checks.wording import apart, number, vector_entries
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument
@@ -41,7 +42,26 @@ class Varied:
     @staticmethod
     def of(*found: Finding | None, calls: Sequence[str] = ()) -> Varied:
         """Of the findings that there are, and the names of the calls."""
-        return Varied(tuple(filter(None, found)), Swept(calls=tuple(calls)))
+        return Varied(tuple(filter(None, found)), Swept(calls=tuple(dict.fromkeys(calls))))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a transform of torch answers: `yes`, `no`, `wrong` or `not-run`, and why."""
+
+    capability: str = "not-run"
+    findings: tuple[Finding, ...] = ()
+
+    @staticmethod
+    def of(*found: Finding | None) -> Answer:
+        """A transform that is asked is right, refuses (notes), or is wrong."""
+        findings = tuple(one for one in found if one is not None)
+        refuses = all(one.severity is Severity.NOTE for one in findings)
+        return Answer(("no" if refuses else "wrong") if findings else "yes", findings)
+
+
+NOT_RUN = Answer()
+UNSUPPORTED = Answer("no")
 
 
 @dataclass(frozen=True)
@@ -86,6 +106,8 @@ class Verified:
     backward_draws: bool
     writes: bool = False
     """Forward writes into an argument, or returns one."""
+    found: frozenset[str] = frozenset()
+    """Codes of what was found before, notes among them."""
 
     @property
     def inputs(self) -> Layout:
@@ -257,6 +279,11 @@ def _off(got: Tensor, wanted: Tensor) -> Tensor:
 def cotangents(sample: Sample) -> Tensor:
     """The grad_outputs of the verified gradient, flat: signed, never near zero, never all alike."""
     return random_signs(sample.problem.outputs.size, sample.case.seed + 31)
+
+
+def lines_of(subject: Subject) -> list[str]:
+    """The source of the target's module; empty where there is none to read."""
+    return linecache.getlines(subject.target.file)
 
 
 def drawn_again(sample: Sample, number: int = 1) -> tuple[Argument, ...] | None:

@@ -1,4 +1,6 @@
-"""GV401 to GV403, GV409 and GV411: one call under watch, and a second backward through its graph.
+"""What a call leaves behind: GV401 to GV403, GV409 and GV411.
+
+One call is made under watch, with a second backward through its graph; calls in a row must let go of memory.
 
 How a write is seen is told in `numerics/calling.py`. An option of the call may ask for one: backward then
 leaves grad_output alone at another value of it, at which forward returns the same.
@@ -6,16 +8,19 @@ leaves grad_output alone at another value of it, at which forward returns the sa
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from gradverify.model import Finding, Severity, TargetKind, tensors_of
 from gradverify.verifier import guard
+from gradverify.verifier.checks.samples import with_defaults
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
@@ -51,6 +56,10 @@ TWICE = Variant(
 )
 
 
+CALLS = 8
+"""Calls that must each leave more tensors alive: a cache of bounded size lets go of the first by then."""
+
+
 @dataclass(frozen=True)
 class _Held:
     """What backward must leave as it was."""
@@ -65,7 +74,7 @@ class _Held:
     """Nobody but backward holds it."""
 
 
-def watched(base: Verified, found: frozenset[str]) -> Varied:
+def watched(base: Verified) -> Varied:
     """Copies of everything that forward and backward are given, compared after each of them."""
     sample = base.sample
     given: dict[int, Snapshot] = {}
@@ -85,26 +94,26 @@ def watched(base: Verified, found: frozenset[str]) -> Varied:
     if isinstance(result, Raised):
         return Varied.of(*findings)
     findings += _written_grad_outputs(base, grad_outputs)
-    spoilt = [one for one in held if one.before.changed][:1]
+    spoilt = [one for one in held if one.before.changed]
     again = backward(sample, made.value, base.grad_outputs())
     twice = (
         TWICE.raised(base, again.error)
         if isinstance(again, Raised)
         else TWICE.differs(base, base.difference(again.value))
     )
-    for one in spoilt:
+    for one in spoilt[:1]:
         said = f"backward writes into {one.said}{one.before.by_how_much}"
         made_of = sample.finding(one.code, said, hint=one.remedy, input=one.name)
-        findings.append(_unseen(made_of) if one.is_private and twice is None else made_of)
-    if not found and not {"GV401", "GV402", "GV403"} & {f.code for f in findings}:
-        return Varied.of(*findings, twice, calls=["backward twice"])
-    return Varied.of(*findings, calls=["backward twice"])
+        is_unseen = twice is None and all(other.is_private for other in spoilt)
+        findings.append(_unseen(made_of) if is_unseen else made_of)
+    is_told = base.found | {"GV401", "GV402", "GV403"} & {f.code for f in findings}
+    return Varied.of(*findings, None if is_told else twice, calls=["backward twice"])
 
 
 def written(sample: Sample) -> tuple[Finding, ...]:
     """What is written into by a backward whose gradient is wrong: that may be why (GV401 to GV403)."""
     base = known(sample)
-    findings = () if base is None else watched(base, frozenset({"GV101"})).findings
+    findings = () if base is None else watched(replace(base, found=frozenset({"GV101"}))).findings
     return tuple(f for f in findings if f.severity is Severity.ERROR)
 
 
@@ -130,7 +139,8 @@ def _written_grad_outputs(base: Verified, grad_outputs: list[Snapshot]) -> Itera
 def _asked_by(base: Verified) -> str:
     """The option that asks backward to write into grad_output, and what of it does not; else empty."""
     sample = base.sample
-    arguments = _with_every_default(sample)
+    bound = replace(sample.subject, binds_defaults=sample.subject.function_class is not None)
+    arguments = with_defaults(sample.arguments, bound)
     for place, argument in enumerate(arguments):
         value = argument.value
         listed = [v for v in sample.subject.options.get(argument.name, ()) if v != value]
@@ -148,17 +158,6 @@ def _leaves_grad_output(base: Verified, arguments: tuple[Argument, ...]) -> bool
     given = [Snapshot.of(t) for t in base.grad_outputs()]
     result = backward(base.sample, call.value, [one.tensor for one in given])
     return not isinstance(result, Raised) and not any(one.changed for one in given)
-
-
-def _with_every_default(sample: Sample) -> tuple[Argument, ...]:
-    """The arguments of a Function, and after them the defaults of the parameters that were left out."""
-    arguments, defaults = sample.arguments, sample.subject.defaults
-    given = {a.in_list or a.name for a in arguments}
-    if sample.subject.function_class is None or not given or not given <= defaults.keys():
-        return arguments
-    last = max(k for k, name in enumerate(defaults) if name in given)
-    left_out = takewhile(lambda pair: pair[1] is not ..., list(defaults.items())[last + 1 :])
-    return (*arguments, *(Argument(name, default) for name, default in left_out))
 
 
 def _saved_tensors(call: Call) -> tuple[Tensor, ...]:
@@ -215,11 +214,10 @@ def _held(sample: Sample, call: Call) -> Iterator[_Held]:
     inputs = [(a, p) for a, p in zip(sample.arguments, call.passed, strict=True) if _is_readable(p)]
     for number, tensor in enumerate(_saved_tensors(call)):
         name = next((a.name for a, passed in inputs if _is_same_memory(passed, tensor)), None)
-        is_output = any(_is_same_memory(output, tensor) for output in call.outputs)
+        is_output = any(_is_same_memory(o, tensor) and o.shape == tensor.shape for o in call.outputs)
         words = f"input `{name}`" if name else "output" if is_output else f"tensor {number}"
         said = f"the saved {words}, of shape {list(tensor.shape)}"
-        is_private = name is None and not is_output
-        yield _Held("GV403", said, REMEDY_SAVED, Snapshot.of(tensor), name, is_private)
+        yield _Held("GV403", said, REMEDY_SAVED, Snapshot.of(tensor), name, is_private=name is None)
     for output in filter(_is_readable, call.outputs):
         yield _Held("GV403", "the output", REMEDY_SAVED, Snapshot.of(output))
     for argument, passed in inputs:
@@ -229,9 +227,12 @@ def _held(sample: Sample, call: Call) -> Iterator[_Held]:
 
 def _on_ctx(base: Verified, call: Call) -> Iterator[Finding]:
     """A warning for an input or output of the call that is an attribute of ctx."""
-    kept = _attributes(call.node) if base.sample.subject.across is None else ()
+    here = getattr(call.node, "__dict__", {}) if base.sample.subject.across is None else {}
+    kept = [(name, one) for name, value in list(here.items()) for one in tree_leaves(value)]
     inputs = list(zip(base.sample.arguments, call.passed, strict=True))
     for attribute, tensor in kept:
+        if not isinstance(tensor, Tensor):
+            continue
         is_float = tensor.is_floating_point() or tensor.is_complex()
         name = next((a.name for a, p in inputs if p is tensor and is_float), None)
         if name is not None or any(o is tensor for o in call.returned):
@@ -241,10 +242,29 @@ def _on_ctx(base: Verified, call: Call) -> Iterator[Finding]:
             return
 
 
-def _attributes(node: Any) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
-    """Tensors among the attributes of ctx, also inside a list, tuple or dict."""
-    for name, value in list(getattr(node, "__dict__", {}).items()):
-        inside = value.values() if isinstance(value, dict) else value
-        for item in inside if isinstance(value, list | tuple | dict) else (value,):
-            if isinstance(item, Tensor):
-                yield name, item
+def growing_memory(base: Verified) -> Varied:
+    """An error when every call leaves tensors behind that outlive its graph."""
+    grows = _alive_after_a_call(base) < _alive_after_a_call(base)
+    if grows:
+        counts = [_alive_after_a_call(base, collect=True) for _ in range(CALLS + 1)]
+        grows = all(one < later for one, later in pairwise(counts))
+    finding = base.finding(
+        "GV411",
+        f"memory grows with every call: {CALLS} of {CALLS} calls left tensors alive after their "
+        "graph was gone",
+        hint="Something outside ctx holds them: a list, a dict or an attribute of the class or the module. "
+        "Keep what backward needs with ctx.save_for_backward.",
+        severity=Severity.ERROR,
+    )
+    return Varied.of(finding if grows else None, calls=["freed"])
+
+
+def _alive_after_a_call(base: Verified, *, collect: bool = False) -> int:
+    """How many tensors Python knows; `collect`: without those in cycles, as one through ctx is."""
+    call = called(base.sample)
+    if not isinstance(call, Raised):
+        backward(base.sample, call.value, base.grad_outputs())
+    del call
+    if collect:
+        gc.collect()
+    return sum(issubclass(type(one), Tensor) for one in gc.get_objects())
