@@ -22,7 +22,7 @@ from gradverify.rules import rule
 from gradverify.verifier import guard
 from gradverify.verifier.checks.result import NOT_REPEATED, SAME_NUMBERS
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.calling import Gradients, Snapshot, copies
@@ -263,10 +263,8 @@ def overlapping(base: Verified) -> Varied:
         return Varied.of(_overwritten(base, held))
     backward(sample, one.value, [torch.ones_like(o) for o in one.value.outputs])
     result = backward(sample, first.value, base.grad_outputs())
-    if isinstance(result, Raised):
-        return Varied.of(INTERLEAVED.raised(base, result.error))
-    found = INTERLEAVED.differs(base, base.difference(result.value))
-    if found is None:
+    found = INTERLEAVED.gradient(base, result)
+    if isinstance(result, Returned):
         pairs = zip(base.names, result.value, strict=True)
         held |= {f"the gradient of `{n}` that backward": Snapshot.of(g) for n, g in pairs if g is not None}
         backward(sample, last.value, [-2 * torch.ones_like(o) for o in last.value.outputs])

@@ -41,9 +41,6 @@ MOST_ALONE = 4
 ALL_SUBSETS = 3
 """Up to so many differentiable inputs every subset is asked; beyond, singles and all but one."""
 
-AGAIN = 2
-"""Calls at further sizes of the same options."""
-
 VIEW_REFUSED = "view size is not compatible"
 """What torch says of `view` on a tensor that is not contiguous: nobody writes that to refuse a layout."""
 
@@ -95,13 +92,13 @@ Row = tuple[Change, ...]
 
 
 def changes(base: Verified) -> Varied:
-    """Ask the calls of one case."""
+    """Every pair of changes at the first case, each once at other options, a few together at other sizes."""
     kinds, subject = list(_kinds(base)), base.sample.subject
     if subject.is_base and not subject.brief:
         return _asked(base, _in_pairs(kinds))
     rows = _each_once([[*strong, *weak] for strong, weak in kinds])
     few = subject.brief or not subject.is_first_of_options
-    return _asked(base, rows[:AGAIN] if few else rows)
+    return _asked(base, rows[:1] if few else rows)
 
 
 def requires_grad_subsets(base: Verified) -> Varied:

@@ -8,6 +8,7 @@ together has to be the gradient of an ordinary call. What stays on the tensors i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,19 +50,19 @@ def as_leaves(base: Verified) -> Varied:
     second = None if drawn is None else base.at(drawn)
     lines = lines_of(base.sample.subject)
     speaks = not lines or any(MAIN_GRAD in line for line in lines)
-    for with_main_grad in (False, True)[: 1 + speaks]:
-        parameters = _parameters(base, with_main_grad=with_main_grad)
+    for held in (("grad",), ("grad", MAIN_GRAD))[: 1 + speaks]:
+        parameters = tuple(Parameter(p.detach().clone()) for p in base.sample.problem.primals)
         said = "when the inputs are parameters with a .grad already there"
-        said += f" and a {MAIN_GRAD}" if with_main_grad else ""
-        found = _step(base, parameters, Variant("GV414", f"{said}, in the first step", HINT))
+        said += f" and a {MAIN_GRAD}" if MAIN_GRAD in held else ""
+        found = _step(base, parameters, held, Variant("GV414", f"{said}, in the first step", HINT))
         if found is None and second is not None:
             variant = Variant("GV414", f"{said}, in the second step, at other values", HINT)
-            found = _step(second, parameters, variant)
+            found = _step(second, parameters, held, variant)
         if found is not None:
             break
     if found is not None and found.raised is not None:
         # A fused kernel of a package that may not be here; a forward that writes into a leaf.
-        is_refused = with_main_grad or any(words in found.raised.message for words in NOT_IN_PLACE)
+        is_refused = MAIN_GRAD in held or any(words in found.raised.message for words in NOT_IN_PLACE)
         return Varied.of(None if is_refused else found)
     pairs = zip(base.names, parameters, strict=True)
     left = [f"{name}.{key}" for name, p in pairs for key in vars(p) if key != MAIN_GRAD]
@@ -69,31 +70,20 @@ def as_leaves(base: Verified) -> Varied:
     return Varied.of(found, *kept, calls=["parameters"])
 
 
-def _parameters(base: Verified, *, with_main_grad: bool) -> tuple[Parameter, ...]:
-    """The inputs as parameters, with a gradient that is there already."""
-    parameters = tuple(Parameter(p.detach().clone()) for p in base.sample.problem.primals)
-    for parameter in parameters:
-        parameter.grad = torch.full_like(parameter, ALREADY_THERE)
-        if with_main_grad:
-            setattr(parameter, MAIN_GRAD, torch.full_like(parameter, ALREADY_THERE))
-    return parameters
+def _step(
+    base: Verified, parameters: tuple[Parameter, ...], held: Sequence[str], variant: Variant
+) -> Finding | None:
+    """What is wrong in a step of a training at the values of a call, or what is raised there.
 
-
-def _total(parameter: Parameter) -> Tensor:
-    """What `.grad` and `main_grad` hold together, copied."""
-    held = [t for t in (parameter.grad, getattr(parameter, MAIN_GRAD, None)) if t is not None]
-    dense = [t.detach() if t.layout is torch.strided else t.detach().to_dense() for t in held]
-    return sum(dense, torch.zeros_like(parameter.detach()))
-
-
-def _step(base: Verified, parameters: tuple[Parameter, ...], variant: Variant) -> Finding | None:
-    """What is wrong in a step of a training at the values of a call, or what is raised there."""
+    `held`: the attributes of a parameter that hold a gradient.
+    """
     sample, problem, rest = base.sample, base.sample.problem, iter(parameters)
-    with torch.no_grad():
-        for parameter, value in zip(parameters, problem.primals, strict=True):
+    for parameter, value in zip(parameters, problem.primals, strict=True):
+        with torch.no_grad():
             if not torch.equal(parameter, value):
                 parameter.copy_(value)
-    before = [_total(parameter) for parameter in parameters]
+        for name in held:
+            setattr(parameter, name, torch.full_like(parameter, ALREADY_THERE))
 
     def arrange(passed: list[Any]) -> list[Any]:
         pairs = zip(sample.arguments, passed, strict=True)
@@ -108,13 +98,14 @@ def _step(base: Verified, parameters: tuple[Parameter, ...], variant: Variant) -
     problem.random_states.replay_for_backward()
     with problem.around():
         done = guard.call(run_every_node, *map(list, zip(*connected, strict=True)), keep=False)
+    if connected and isinstance(done, Raised):
+        return variant.raised(base, done.error, "the call")
     for parameter in parameters:  # forward may make its inputs tensors of a subclass
         if type(parameter) is not Parameter:
             object.__setattr__(parameter, "__class__", Parameter)
-    if connected and isinstance(done, Raised):
-        return variant.raised(base, done.error, "the call")
     wanted = base.inputs.unflatten(base.gradient)
-    difference = base.difference(tuple(map(_added, before, map(_total, parameters), wanted)))
+    added = tuple(_added(p, held, g) for p, g in zip(parameters, wanted, strict=True))
+    difference = base.difference(added)
     if difference is None:
         return None
     # At other indices a gradient may have entries that nothing writes: no two calls agree there.
@@ -125,7 +116,10 @@ def _as_passed(argument: Argument, parameter: Parameter) -> Tensor:
     return parameter if argument.step is None else argument.moved(parameter.clone())
 
 
-def _added(before: Tensor, after: Tensor, wanted: Tensor) -> Tensor:
+def _added(parameter: Parameter, held: Sequence[str], wanted: Tensor) -> Tensor:
     """What was added to a gradient; what is wanted, where that is all but the rounding of the sum."""
-    rounding = ROUNDINGS * torch.finfo(before.dtype).eps * (before.abs() + wanted.abs())
+    there = [one.detach() for name in held if (one := getattr(parameter, name)) is not None]
+    after = sum((t if t.layout is torch.strided else t.to_dense() for t in there), torch.zeros_like(wanted))
+    before = ALREADY_THERE * len(held)
+    rounding = ROUNDINGS * torch.finfo(wanted.dtype).eps * (before + wanted.abs())
     return torch.where((after - (before + wanted)).abs() <= rounding, wanted, after - before)

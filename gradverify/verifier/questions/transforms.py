@@ -15,10 +15,10 @@ The backend is `aot_eager`: it traces and partitions as any other does, and need
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle, islice
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -83,7 +83,8 @@ def functional(base: Verified) -> Answer:
     result = guard.call(_vjp, base, base.grad_outputs())
     if isinstance(result, Raised):
         return Answer.of(FUNC.raised(base, result.error, "the call"))
-    return Answer.of(FUNC.both(base, *result.value))
+    outputs, gradients = result.value
+    return Answer.of(FUNC.forward(base, outputs) or FUNC.differs(base, base.difference(gradients)))
 
 
 def _vjp(base: Verified, grad_outputs: Tensors) -> tuple[Tensors, Tensors]:
@@ -167,26 +168,19 @@ def _batchings(sample: Sample, *, own_rule: bool) -> Iterator[tuple[str, Dims, i
     names = {p: a.name for p, a in enumerate(sample.arguments) if isinstance(a.value, Tensor)}
     sizes = [n for p in names for n in sample.arguments[p].value.shape]
     count = min((n for n in sizes if 1 < n <= LARGEST_BATCH), default=BATCH)
-    sides = ["first", "last"][: 1 + bool(sizes)]
-
-    def dims(of: Mapping[int, str]) -> Dims:
-        return tuple(SIDES[of[p]] if p in of else None for p in range(len(sample.arguments)))
-
-    for side in sides:
-        yield f"over the {side} dimension", dims(dict.fromkeys(names, side)), count
-    if own_rule:
-        yield "over the first dimension, in a batch of one", dims(dict.fromkeys(names, "first")), 1
-    side = sides[-1] if own_rule else "first"
-    for place, name in islice(names.items() if len(names) > 1 else (), MOST_ALONE):
-        said = f"with `{name}` not batched (in_dims None), the others over the {side} dimension"
-        yield said, dims({p: side for p in names if p != place}), count
-    if own_rule and len(sides) > 1 < len(names):
-        mixed = dict(zip(names, cycle(sides), strict=False))
-        said = " and ".join(
-            f"over the {side} dimension of {listed_names([names[p] for p in names if mixed[p] == side])}"
-            for side in sides
-        )
-        yield said, dims(mixed), count
+    sides = [*SIDES][: 1 + bool(sizes)]
+    rows: list[tuple[dict[int, str], int]] = [(dict.fromkeys(names, side), count) for side in sides]
+    rows += [(dict.fromkeys(names, "first"), 1)] if own_rule else []
+    others = dict.fromkeys(names, sides[-1] if own_rule else "first")
+    for left_out in [*names][:MOST_ALONE] if len(names) > 1 else ():
+        rows.append(({p: side for p, side in others.items() if p != left_out}, count))
+    rows += [(dict(zip(names, cycle(sides), strict=False)), count)] if own_rule and len(names) > 1 else []
+    for of, length in rows:
+        over = {side: listed_names([names[p] for p in of if of[p] == side]) for side in of.values()}
+        said = [f"over the {side} dimension of {which}" for side, which in over.items()]
+        said += [f"with `{names[p]}` not batched (in_dims None)" for p in names if p not in of]
+        dims = tuple(SIDES[of[p]] if p in of else None for p in range(len(sample.arguments)))
+        yield f"{' and '.join(said)}, in a batch of {length}", dims, length
 
 
 def _loop(sample: Sample, dims: Dims, count: int) -> Verified | None:
@@ -322,6 +316,7 @@ def _is_asked(transform: _Transform, subject: Subject) -> bool:
         return False
     if transform.code in settings.select:
         return True
-    if transform.on_request and (settings.select or not any(map(COMPILE.search, lines_of(subject)))):
+    runs_compiled = subject.function_class is not None and any(map(COMPILE.search, lines_of(subject)))
+    if transform.on_request and (settings.select or not runs_compiled):
         return False
     return not settings.select or any(transform.code.startswith(prefix) for prefix in settings.select)

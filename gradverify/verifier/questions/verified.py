@@ -374,9 +374,7 @@ class Variant:
         if moved is not None:
             return moved
         result = backward(base.sample, call.value, grad_outputs or base.grad_outputs())
-        if isinstance(result, Raised):
-            return self.raised(base, result.error)
-        return self.differs(base, base.difference(result.value, only=only))
+        return self.gradient(base, result, only)
 
     def forward(self, base: Verified, outputs: Sequence[Tensor]) -> Finding | None:
         """The finding where forward gives another result."""
@@ -386,9 +384,16 @@ class Variant:
         said = f"forward gives another result {self.when}: {moved.place} is {moved.values}{self.than}"
         return base.finding(self.code, said, hint=self.hint, input=self.input, part=self.part)
 
-    def both(self, base: Verified, outputs: Sequence[Tensor], gradients: Gradients) -> Finding | None:
-        """The finding where forward gives another result, or else backward another gradient."""
-        return self.forward(base, outputs) or self.differs(base, base.difference(gradients))
+    def gradient(
+        self,
+        base: Verified,
+        result: Returned[Gradients] | Raised,
+        only: frozenset[int] | None = None,
+    ) -> Finding | None:
+        """The finding where backward raises, or gives another gradient."""
+        if isinstance(result, Raised):
+            return self.raised(base, result.error)
+        return self.differs(base, base.difference(result.value, only=only))
 
     def differs(self, base: Verified, found: Difference | None) -> Finding | None:
         """The finding on a gradient that is another one; GV109 where its own rounding leaves no digit."""

@@ -95,12 +95,7 @@ def watched(base: Verified) -> Varied:
         return Varied.of(*findings)
     findings += _written_grad_outputs(base, grad_outputs)
     spoilt = [one for one in held if one.before.changed]
-    again = backward(sample, made.value, base.grad_outputs())
-    twice = (
-        TWICE.raised(base, again.error)
-        if isinstance(again, Raised)
-        else TWICE.differs(base, base.difference(again.value))
-    )
+    twice = TWICE.gradient(base, backward(sample, made.value, base.grad_outputs()))
     for one in spoilt[:1]:
         said = f"backward writes into {one.said}{one.before.by_how_much}"
         made_of = sample.finding(one.code, said, hint=one.remedy, input=one.name)
@@ -244,7 +239,7 @@ def _on_ctx(base: Verified, call: Call) -> Iterator[Finding]:
 
 def growing_memory(base: Verified) -> Varied:
     """An error when every call leaves tensors behind that outlive its graph."""
-    grows = _alive_after_a_call(base) < _alive_after_a_call(base)
+    grows = _alive() < _alive_after_a_call(base)
     if grows:
         counts = [_alive_after_a_call(base, collect=True) for _ in range(CALLS + 1)]
         grows = all(one < later for one, later in pairwise(counts))
@@ -260,11 +255,16 @@ def growing_memory(base: Verified) -> Varied:
 
 
 def _alive_after_a_call(base: Verified, *, collect: bool = False) -> int:
-    """How many tensors Python knows; `collect`: without those in cycles, as one through ctx is."""
+    """The tensors after a call; `collect`: without those in cycles, as one through ctx is."""
     call = called(base.sample)
     if not isinstance(call, Raised):
         backward(base.sample, call.value, base.grad_outputs())
     del call
     if collect:
         gc.collect()
+    return _alive()
+
+
+def _alive() -> int:
+    """How many tensors Python knows."""
     return sum(issubclass(type(one), Tensor) for one in gc.get_objects())
