@@ -15,7 +15,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import OfRanks
 from gradverify.verifier.questions.again import again, read_unwritten
 from gradverify.verifier.questions.call import backward, called
-from gradverify.verifier.questions.verified import Difference, Variant, Varied, Verified, cotangents, verified
+from gradverify.verifier.questions.verified import Difference, Variant, Varied, Verified, cotangents, known
 from gradverify.verifier.ranks.world import OutOfStepError
 
 OTHER_GROUP = Variant(
@@ -82,9 +82,9 @@ def _on(base: Verified, device: str) -> tuple[Finding, ...]:
         said = f"backward raises {result.error.type} on {device}, where forward runs"
         said += f": {first_line(result.error.message)}"
         return (base.finding("GV701", said, hint=BACKWARD_HINT, raised=result.error),)
-    there = verified(sample)
-    unsteady = (*read_unwritten(sample), *(again(there).findings if there is not None else ()))
-    unsteady = tuple(f for f in unsteady if f.severity is not Severity.NOTE)
+    there = known(sample)
+    repeated = read_unwritten(sample) if there is None else again(there).findings
+    unsteady = tuple(f for f in repeated if f.severity is not Severity.NOTE)
     if unsteady:
         return tuple(replace(f, message=f"on {device}, {f.message}") for f in unsteady)
     moved = base.forward_difference(call.value.outputs)

@@ -21,7 +21,6 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.questions.call import called, is_refusal
 from gradverify.verifier.questions.verified import NOT_RUN, UNSUPPORTED, Answer, Variant, Verified
-from gradverify.verifier.witnesses.rounding import FACTOR, spread
 
 CODE = "GV501"
 
@@ -54,7 +53,7 @@ def forward_mode(base: Verified, first: FirstOrder) -> Answer:
         pushed = _pushed(base, x, v, chosen)
         if isinstance(pushed, Raised):
             return _raised(base, pushed.error, chosen)
-        finding = _compared(base, pushed.value, v, chosen, short=first.single_precision)
+        finding = _compared(base, pushed.value, v, chosen)
         if finding is not None:
             return Answer.of(finding)
     return Answer.of()
@@ -114,17 +113,13 @@ def _pushed(base: Verified, x: Tensor, v: Tensor, chosen: frozenset[int]) -> Ret
         return Returned(base.sample.problem.outputs.flatten(pushed))
 
 
-def _compared(
-    base: Verified, pushed: Tensor, v: Tensor, chosen: frozenset[int], *, short: bool
-) -> Finding | None:
+def _compared(base: Verified, pushed: Tensor, v: Tensor, chosen: frozenset[int]) -> Finding | None:
     """What is wrong where both sides differ by more than the tolerance and than rounding explains."""
     settings, problem = base.sample.subject.settings, base.sample.problem
     one, other = base.u * pushed, base.gradient * v
-    eps = max(float(layout.rounding.max()) for layout in (base.inputs, problem.outputs))
-    eps = max(eps, torch.finfo(torch.float32).eps) if short else eps
     size = float(one.abs().sum() + other.abs().sum())
     forward, backward = one.sum().item(), other.sum().item()
-    off, bound = abs(forward - backward), settings.atol + (settings.rtol + ROUNDINGS * eps) * size
+    off, bound = abs(forward - backward), settings.atol + (settings.rtol + ROUNDINGS * base.rounding) * size
 
     def sides(x: Tensor) -> Tensor | None:
         there = _pushed(base, x, v, chosen)
@@ -134,8 +129,7 @@ def _compared(
         return (base.u * there.value).sum()[None] - base.inputs.flatten(back.value) @ v
 
     if bound < off < torch.inf:
-        moved = spread(sides, base.inputs.flatten(problem.primals), eps)
-        bound = max(bound, 0.0 if moved is None else FACTOR * float(moved))
+        bound = max(bound, float(base.spread_of(sides, torch.zeros(1))))
     if off <= bound:
         return None
     times = f", {number(forward / backward)} times as much" if backward and off < torch.inf else ""

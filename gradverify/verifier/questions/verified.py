@@ -201,7 +201,7 @@ class Verified:
         off, bound = _off(got, wanted), self._tolerance(wanted, layout)
         if not (off > bound).any():
             return None
-        rounding = self._spread(results, wanted).clamp_max(most)
+        rounding = self.spread_of(results, wanted).clamp_max(most)
         wrong = off > torch.maximum(bound, rounding)
         is_known = bool(wrong.any())
         wrong = wrong if is_known else off > torch.maximum(bound, rounding.clamp_max(cap))
@@ -224,11 +224,16 @@ class Verified:
             noise=0.0 if is_known else rounding[worst].item(),
         )
 
-    def _spread(self, results: Callable[[Tensor], Tensor | None], like: Tensor) -> Tensor:
-        """How far rounding explains that results go, one for each."""
+    @property
+    def rounding(self) -> float:
+        """Relative rounding of its numbers."""
         short = has_digits_of_float32(self.values) or has_digits_of_float32(self.gradient)
         eps = torch.finfo(torch.float32 if short else torch.float64).eps
-        moved = spread(results, _inputs_of(self.sample), max(eps, float(self.inputs.rounding.max())))
+        return max(eps, float(self.inputs.rounding.max()))
+
+    def spread_of(self, results: Callable[[Tensor], Tensor | None], like: Tensor) -> Tensor:
+        """How far rounding explains that results go, one for each."""
+        moved = spread(results, _inputs_of(self.sample), self.rounding)
         return torch.zeros_like(like) if moved is None else FACTOR * moved.nan_to_num(0.0, 0.0, 0.0)
 
     @property
