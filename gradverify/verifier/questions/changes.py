@@ -283,8 +283,7 @@ def _is_error(finding: Finding) -> bool:
 def _asked(base: Verified, rows: Sequence[Row]) -> Varied:
     """What is wrong with some calls, each narrowed to as few changes as show it."""
     calls, findings = _Calls(base), list[Finding]()
-    left_out: set[Change | str] = set()
-    met: dict[Change, None] = {}
+    left_out, met = set[Change | str](), dict[Change, None]()
     for whole in rows:
         row = tuple(c for c in whole if not {c, c.code} & left_out)
         met.update(dict.fromkeys(row))
