@@ -212,24 +212,14 @@ class _Calls:
     def finding(self, *row: Change) -> Finding | None:
         """What is wrong with a call; a note where it raises what is no accident."""
         base, problem = self.base, self.base.sample.problem
-        of_inputs = [pair for change in row if change.code == OF_INPUTS for pair in change.layouts]
         frozen = frozenset(k for change in row for k in change.frozen)
-
-        def arrange(passed: list[Any]) -> list[Any]:
-            laid = {place: arranged(passed[place], layout) for place, layout in of_inputs}
-            return [laid.get(place, value) for place, value in enumerate(passed)]
-
-        call = called(base.sample, frozen=frozen, arrange=arrange)
+        call = called(base.sample, frozen=frozen, arrange=partial(_laid, row, OF_INPUTS))
         variant = _variant(base, row)
         if isinstance(call, Raised):
             return variant.raised(base, call.error, "forward")
-        given: list[Tensor | None] = list(base.grad_outputs())
-        for change in row:
-            for place, layout in change.layouts if change.code == OF_GRAD_OUTPUT else ():
-                given[place] = arranged(base.grad_outputs()[place], layout)
-        for change in row:
-            if change.undefined is not None:
-                given[change.undefined] = None
+        undefined = {change.undefined for change in row}
+        laid = enumerate(_laid(row, OF_GRAD_OUTPUT, base.grad_outputs()))
+        given = [None if place in undefined else g for place, g in laid]
         there = self.of(problem.outputs.flatten([g if g is None else g.contiguous() for g in given]))
         if there is None:
             return None
@@ -250,6 +240,12 @@ class _Calls:
         if key not in self.known:
             self.known[key] = self.base.of(u)
         return self.known[key]
+
+
+def _laid(row: Row, code: str, tensors: Sequence[Any]) -> list[Any]:
+    """Tensors in the layouts that a call has for them."""
+    layouts = {place: layout for c in row if c.code == code for place, layout in c.layouts}
+    return [arranged(t, layouts[place]) if place in layouts else t for place, t in enumerate(tensors)]
 
 
 def _variant(base: Verified, row: Row) -> Variant:
