@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from gradverify.model import RaisedError
 from gradverify.verifier import guard
-from gradverify.verifier.checks.reading import Irregularity
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
@@ -22,7 +22,7 @@ from gradverify.verifier.numerics.calling import (
     differentiate_in_place,
     returned_tensors,
 )
-from gradverify.verifier.numerics.problem import OTHER_OUTPUTS
+from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, CallProblem
 
 Arrange = Callable[[list[Any]], list[Any]]
 """What the target is given in place of some arguments: most often the same values elsewhere in memory."""
@@ -37,13 +37,6 @@ ACCIDENTAL_WORDS = ("to unpack", "saved tensors", "modified by an inplace operat
 
 REFUSING_WORDS = ("not implemented", "not supported", "unsupported")
 """What a compiled backward says that refuses on purpose."""
-
-REFUSED_BY_ENGINE = {
-    Irregularity.COUNT: "backward returned an incorrect number of gradients ({got}, not {expected})",
-    Irregularity.NOT_FOR_TENSOR: "backward returned {got} for an argument that is not a tensor",
-    Irregularity.SHAPE_REFUSED: "backward returned a gradient of shape {got} for one of shape {expected}",
-}
-"""Returns at which the autograd engine stops; the reader puts None in their place."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +53,12 @@ class Call:
     """The outputs that are differentiated."""
 
     @property
+    def writes(self) -> bool:
+        """Whether forward wrote into an argument, or returned one."""
+        tensors = [value for value in self.passed if isinstance(value, Tensor)]
+        return any(t._version > 0 or any(r is t for r in self.returned) for t in tensors)  # noqa: SLF001
+
+    @property
     def node(self) -> Any:  # noqa: ANN401 - the class of the node is the user's
         """The ctx of the Function behind the outputs; None where no Python Function is."""
         for output in self.outputs:
@@ -67,6 +66,12 @@ class Call:
             if isinstance(node, torch.autograd.function.BackwardCFunction):
                 return node
         return None
+
+
+def outputs_of(problem: CallProblem, result: Any) -> Tensors:  # noqa: ANN401 - what user code returned
+    """What forward returned, of it the outputs that are differentiated."""
+    returned = returned_tensors(result)
+    return tuple(returned[p] for p in problem.output_positions)
 
 
 def called(
@@ -122,29 +127,17 @@ def backward(
 ) -> Returned[Gradients] | Raised:
     """Backward; None for the inputs that do not require grad. `retain`: leaving the graph for another one.
 
-    What only the engine would refuse (a wrong number of gradients, a shape that does not fit) is
-    `Raised` too, unless backward always returns that.
+    What backward returns and only the engine would refuse counts as None.
     """
-    problem, reader = sample.problem, sample.subject.reader
+    problem = sample.problem
     problem.counter.backward += 1
     problem.random_states.replay_for_backward()
-    before = frozenset() if reader is None else frozenset(reader.remarks)
     wanted = [leaf for leaf in call.leaves if leaf.requires_grad]
+    through = partial(differentiate_in_place, keep=retain, training=problem.of_module)
     with problem.around():
-        result = guard.call(
-            differentiate_in_place,
-            call.outputs,
-            wanted,
-            grad_outputs,
-            keep=retain,
-            training=problem.of_module,
-        )
+        result = guard.call(through, call.outputs, wanted, grad_outputs)
     if isinstance(result, Raised):
         return result
-    for key, remark in {} if reader is None else reader.remarks.items():
-        if key not in before and remark.kind in REFUSED_BY_ENGINE:
-            said = REFUSED_BY_ENGINE[remark.kind].format(got=remark.got, expected=remark.expected)
-            return Raised(RaisedError("RuntimeError", said))
     found = iter(result.value)
     return Returned(tuple(next(found) if leaf.requires_grad else None for leaf in call.leaves))
 

@@ -1,6 +1,6 @@
 """GV701: the same call on another device, where that runs repeat and memory is written is asked as well.
 
-What only ranks have: one that comes late to every collective, and a group that is not the world.
+GV724: the same call of several ranks in a group that is not the world.
 """
 
 from __future__ import annotations
@@ -15,20 +15,15 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import OfRanks
 from gradverify.verifier.questions.again import again, read_unwritten
 from gradverify.verifier.questions.call import backward, called
-from gradverify.verifier.questions.verified import Difference, Variant, Varied, Verified, cotangents, verified
+from gradverify.verifier.questions.verified import Difference, Variant, Varied, Verified, cotangents, known
 from gradverify.verifier.ranks.world import OutOfStepError
-
-LATE = Variant(
-    "GV410",
-    "when rank {} comes late to every collective",
-    "Work that was started with async_op=True must be waited for before its result is used or returned.",
-)
 
 OTHER_GROUP = Variant(
     "GV724",
     "in a process group that is not the whole world",
     "Pass the group on to every collective, and count ranks in it: dist.get_rank(group). `src` and `dst` are "
     "numbers in the world: dist.get_global_rank(group, 0).",
+    is_mistake=lambda _: True,
 )
 
 HINT = (
@@ -41,17 +36,6 @@ CPU_ONLY = "If it is meant for some devices alone, name them in its spec: `devic
 BACKWARD_HINT = "Allocate what backward needs where grad_output is: `torch.zeros(..., device=g.device)`."
 
 
-def late_ranks(base: Verified) -> Varied:
-    """GV410: what is not waited for is not there yet where another rank comes late."""
-    across = base.sample.subject.across
-    for rank in range(min(base.sample.case.world, 2)) if across is not None else ():
-        with across.with_late(rank):  # type: ignore[union-attr]
-            found = _again(base, replace(LATE, when=LATE.when.format(rank)))
-        if found is not None:
-            return Varied((found,))
-    return Varied()
-
-
 def other_group(base: Verified) -> Varied:
     """GV724: the same in a part of a larger world. Not asked where an integer, maybe a rank, is passed."""
     across = base.sample.subject.across
@@ -62,24 +46,13 @@ def other_group(base: Verified) -> Varied:
     moved = replace(base.sample, problem=replace(base.sample.problem, function=other))
     said = f"ranks disagree on a value that they share {OTHER_GROUP.when}"
     try:
-        found = _again(replace(base, sample=moved), OTHER_GROUP)
+        found = OTHER_GROUP.judged(replace(base, sample=moved), called(moved))
         is_wrong = bool(other.differences)
     except OutOfStepError as error:
         found, is_wrong, said = None, True, f"{error}, {OTHER_GROUP.when}"
     if found is None and is_wrong:
         found = base.finding(OTHER_GROUP.code, said, hint=OTHER_GROUP.hint)
-    return Varied(() if found is None else (found,))
-
-
-def _again(base: Verified, variant: Variant) -> Finding | None:
-    """What another call gives that should give the same."""
-    call = called(base.sample)
-    if isinstance(call, Raised):
-        return variant.raised(base, call.error, "forward", serious=True)
-    result = backward(base.sample, call.value, base.grad_outputs())
-    if isinstance(result, Raised):
-        return variant.raised(base, result.error, serious=True)
-    return variant.both(base, call.value.outputs, result.value)
+    return Varied.of(found)
 
 
 def other_devices(base: Verified) -> Varied:
@@ -109,13 +82,15 @@ def _on(base: Verified, device: str) -> tuple[Finding, ...]:
         said = f"backward raises {result.error.type} on {device}, where forward runs"
         said += f": {first_line(result.error.message)}"
         return (base.finding("GV701", said, hint=BACKWARD_HINT, raised=result.error),)
-    there = verified(sample)
-    unsteady = (*read_unwritten(sample), *(again(there).findings if there is not None else ()))
-    unsteady = tuple(f for f in unsteady if f.severity is not Severity.NOTE)
+    there = known(sample)
+    repeated = read_unwritten(sample) if there is None else again(there).findings
+    unsteady = tuple(f for f in repeated if f.severity is not Severity.NOTE)
     if unsteady:
         return tuple(replace(f, message=f"on {device}, {f.message}") for f in unsteady)
     moved = base.forward_difference(call.value.outputs)
-    different = moved or base.difference(result.value, rounding_of=sample.problem)
+    different = moved or base.difference(result.value)
+    if different is not None and moved is None and there is not None:  # where its formula rounds otherwise
+        different = different if there.difference(base.inputs.unflatten(base.gradient)) else None
     return () if different is None else (_differs(base, device, different, of_forward=moved is not None),)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,77 +21,74 @@ PADDING = 2
 JUNK = 0.75
 """What is added to a tensor's values to fill the memory around it: finite, near them, never the same."""
 
+Strides = Callable[[Sequence[int]], Sequence[int] | None]
+"""The strides of a shape, 0 where one slice stands for all; None where it has no such layout."""
+
 
 @dataclass(frozen=True)
 class Arrangement:
     """A layout: the words for it, and how a tensor is put into it."""
 
     name: str
-    arrange: Callable[[Tensor], Tensor | None]
-    """A fresh tensor, no view of another; None where this shape has no such layout."""
-    repeats: bool = False
-    """It holds one slice in place of all: other values."""
+    strides: Strides | None
+    """None: those of a contiguous tensor, whose values are lazily conjugated."""
+    offset: int = 0
+
+    def arrange(self, x: Tensor) -> Tensor | None:
+        """A fresh tensor, no view of another; None where this shape has no such layout."""
+        if not x.numel() or x.layout is not torch.strided:
+            return None
+        if self.strides is None:  # in memory lies the conjugate of every value
+            return x.detach().conj().resolve_conj().conj() if x.is_complex() else None
+        strides = self.strides(x.shape)
+        return None if strides is None else _placed(x.detach(), strides, self.offset)
 
 
-def _transposed(x: Tensor) -> Tensor | None:
-    if sum(n > 1 for n in x.shape) < 2:
+def contiguous(shape: Sequence[int]) -> list[int]:
+    """Those of a contiguous tensor."""
+    return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+
+
+def _transposed(shape: Sequence[int]) -> list[int] | None:
+    return [math.prod(shape[:k]) for k in range(len(shape))] if sum(n > 1 for n in shape) > 1 else None
+
+
+def _every_second(shape: Sequence[int]) -> list[int] | None:
+    return [2] if len(shape) == 1 and shape[0] > 1 else None
+
+
+def _narrowed(shape: Sequence[int]) -> list[int] | None:
+    return contiguous((*shape[:-1], shape[-1] + PADDING)) if any(n > 1 for n in shape[:-1]) else None
+
+
+def _channels_last(shape: Sequence[int]) -> list[int] | None:
+    if len(shape) not in {4, 5} or shape[1] < 2 or math.prod(shape[2:]) < 2:
         return None
-    return _placed(x, [math.prod(x.shape[:k]) for k in range(x.dim())])
+    return [math.prod(shape[1:]), 1, *(shape[1] * stride for stride in contiguous(shape[2:]))]
 
 
-def _every_second(x: Tensor) -> Tensor | None:
-    return _placed(x, [2]) if x.dim() == 1 and x.numel() > 1 else None
-
-
-def _narrowed(x: Tensor) -> Tensor | None:
-    if x.dim() < 2 or not x.numel() or all(n == 1 for n in x.shape[:-1]):
+def _repeated(dims: slice, shape: Sequence[int]) -> list[int] | None:
+    """One slice along some dimensions in place of all."""
+    repeated = range(len(shape))[dims]
+    if all(shape[d] < 2 for d in repeated) or (len(shape) < 2 and dims != slice(None)):
         return None
-    return _placed(x, _strides((*x.shape[:-1], x.shape[-1] + PADDING)), offset=1)
-
-
-def _offset(x: Tensor) -> Tensor | None:
-    return _placed(x, _strides(x.shape), offset=OFFSET) if x.numel() else None
-
-
-def _channels_last(x: Tensor) -> Tensor | None:
-    if x.dim() not in {4, 5} or x.shape[1] < 2 or math.prod(x.shape[2:]) < 2:
-        return None
-    inner = [x.shape[1] * stride for stride in _strides(x.shape)[2:]]
-    return _placed(x, [math.prod(x.shape[1:]), 1, *inner])
-
-
-def _conjugated(x: Tensor) -> Tensor | None:
-    """A lazy conjugate, as the gradient of z.conj() is: in memory lies the conjugate of every value."""
-    return x.detach().conj().resolve_conj().conj() if x.is_complex() and x.numel() else None
-
-
-def _one_value(x: Tensor) -> Tensor | None:
-    return _repeated(x, range(x.dim())) if x.numel() > 1 else None
-
-
-def _one_row(x: Tensor) -> Tensor | None:
-    return _repeated(x, [0]) if x.dim() > 1 else None
-
-
-def _one_column(x: Tensor) -> Tensor | None:
-    return _repeated(x, [x.dim() - 1]) if x.dim() > 1 else None
+    return [0 if d in repeated else stride for d, stride in enumerate(contiguous(shape))]
 
 
 TRANSPOSED = Arrangement("transposed", _transposed)
 EVERY_SECOND = Arrangement("every second entry of a larger tensor", _every_second)
-NARROWED = Arrangement("narrowed out of a larger tensor", _narrowed)
-AT_AN_OFFSET = Arrangement("at an offset into its storage", _offset)
+NARROWED = Arrangement("narrowed out of a larger tensor", _narrowed, offset=1)
+AT_AN_OFFSET = Arrangement("at an offset into its storage", contiguous, offset=OFFSET)
 CHANNELS_LAST = Arrangement("channels-last", _channels_last)
-CONJUGATED = Arrangement("lazily conjugated", _conjugated)
+CONJUGATED = Arrangement("lazily conjugated", None)
 """Of a complex grad_output alone: there is no such tensor but as a view."""
 
-
 FROM_SUMS = (
-    Arrangement("expanded from one value, as .sum().backward() sends it", _one_value, repeats=True),
-    Arrangement("one row expanded, as .sum(0) sends it", _one_row, repeats=True),
-    Arrangement("one column expanded, as .sum(-1) sends it", _one_column, repeats=True),
+    Arrangement("expanded from one value, as .sum().backward() sends it", partial(_repeated, slice(None))),
+    Arrangement("expanded from one row, as .sum(0) sends it", partial(_repeated, slice(1))),
+    Arrangement("expanded from one column, as .sum(-1) sends it", partial(_repeated, slice(-1, None))),
 )
-"""Of a grad_output."""
+"""Of a grad_output: other values."""
 
 
 def described(x: Tensor) -> str:
@@ -99,39 +97,20 @@ def described(x: Tensor) -> str:
     return f"{strides}, storage offset {x.storage_offset()}" if x.storage_offset() else strides
 
 
-def arranged(x: Tensor, arrangement: Arrangement) -> Tensor | None:
-    """An argument in another layout, joined to its graph; None where its shape has no such layout."""
-    if x.layout is not torch.strided or arrangement.arrange(x.detach()) is None:
-        return None
-    if not x.requires_grad:
-        return arrangement.arrange(x)
+def arranged(x: Tensor, arrangement: Arrangement) -> Tensor:
+    """An argument in another layout that its shape has, joined to its graph."""
     result: Tensor = _Arranged.apply(x, arrangement)  # type: ignore[no-untyped-call]
     return result
 
 
-def _strides(shape: Sequence[int]) -> list[int]:
-    """Those of a contiguous tensor."""
-    return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
-
-
-def _repeated(x: Tensor, dims: Sequence[int]) -> Tensor | None:
-    """The first slice along some dimensions in place of all, by strides of 0."""
-    if not x.numel() or all(x.shape[d] < 2 for d in dims):
-        return None
-    first = x[tuple(slice(0, 1) if d in dims else slice(None) for d in range(x.dim()))]
-    strides = [0 if d in dims else stride for d, stride in enumerate(_strides(x.shape))]
-    return _placed(first.expand(x.shape), strides, room=x.numel())
-
-
-def _placed(x: Tensor, strides: list[int], offset: int = 0, room: int = 0) -> Tensor:
+def _placed(x: Tensor, strides: Sequence[int], offset: int) -> Tensor:
     """Copy values into memory laid out by these strides; the gaps and the surroundings hold junk.
 
     Junk, so that code which reads them as if they were the tensor's gets a wrong value and no crash.
     """
     reach = sum((n - 1) * s for n, s in zip(x.shape, strides, strict=True)) + 1
-    count = offset + max(reach, room) + PADDING
-    junk = x.detach().flatten()
-    junk = junk[torch.arange(count, device=x.device) % junk.numel()].flip(0)
+    count = offset + max(reach, x.numel()) + PADDING
+    junk = x.flatten()[torch.arange(count, device=x.device) % x.numel()].flip(0)
     if junk.is_floating_point() or junk.is_complex():
         junk = junk + JUNK
     with torch.no_grad():
@@ -140,7 +119,7 @@ def _placed(x: Tensor, strides: list[int], offset: int = 0, room: int = 0) -> Te
         kept = tuple(
             slice(None) if s or n == 1 else slice(0, 1) for n, s in zip(x.shape, strides, strict=True)
         )
-        made[kept].copy_(x.detach()[kept])
+        made[kept].copy_(x[kept])
     return made
 
 
@@ -149,7 +128,7 @@ class _Arranged(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, arrangement: Arrangement) -> Any:  # noqa: ANN401, ARG004
-        return arrangement.arrange(x.detach())
+        return arrangement.arrange(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401, ARG004

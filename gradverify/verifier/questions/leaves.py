@@ -8,25 +8,23 @@ together has to be the gradient of an ordinary call. What stays on the tensors i
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from gradverify.model import Finding, RaisedError, Swept
+from gradverify.model import Finding
 from gradverify.verifier import guard
-from gradverify.verifier.checks.samples import another_draw
 from gradverify.verifier.engine import run_every_node
-from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.module_state import outside_ctx
 from gradverify.verifier.questions.again import read_unwritten
-from gradverify.verifier.questions.call import called, is_accident
-from gradverify.verifier.questions.verified import Variant, Varied, Verified
+from gradverify.verifier.questions.call import called
+from gradverify.verifier.questions.verified import Variant, Varied, Verified, drawn_again, lines_of
 
 ALREADY_THERE = 0.5
 """What `.grad` holds before, and `main_grad`: a gradient that is written over it is not added to it."""
@@ -46,116 +44,82 @@ HINT = (
 )
 
 
-@dataclass(frozen=True)
-class Training:
-    """Parameters, which live through all steps."""
-
-    parameters: tuple[Parameter, ...]
-    when: str
-
-    @staticmethod
-    def of(base: Verified, *, with_main_grad: bool) -> Training:
-        """The inputs as parameters, with a gradient that is there already."""
-        parameters = tuple(Parameter(p.detach().clone()) for p in base.sample.problem.primals)
-        for parameter in parameters:
-            parameter.grad = torch.full_like(parameter, ALREADY_THERE)
-            if with_main_grad:
-                setattr(parameter, MAIN_GRAD, torch.full_like(parameter, ALREADY_THERE))
-        said = f" and a {MAIN_GRAD}" if with_main_grad else ""
-        return Training(parameters, f"when the inputs are parameters with a .grad already there{said}")
-
-    def totals(self) -> list[Tensor]:
-        """What `.grad` and `main_grad` of each parameter hold together, copied."""
-        totals = []
-        for parameter in self.parameters:
-            held = (parameter.grad, getattr(parameter, MAIN_GRAD, None))
-            dense = [t.to_dense() if t.layout is not torch.strided else t for t in held if t is not None]
-            totals.append(sum((t.detach() for t in dense), torch.zeros_like(parameter.detach())))
-        return totals
-
-    def run(self, steps: Sequence[tuple[str, Verified]]) -> Finding | RaisedError | None:
-        """What is wrong in one of the steps, or what is raised there."""
-        for said, base in steps:
-            with torch.no_grad():
-                for parameter, value in zip(self.parameters, base.sample.problem.primals, strict=True):
-                    if not torch.equal(parameter, value):
-                        parameter.copy_(value)
-            before = self.totals()
-            result = self._step(base)
-            for parameter in self.parameters:  # forward may make its inputs tensors of a subclass
-                if type(parameter) is not Parameter:
-                    object.__setattr__(parameter, "__class__", Parameter)
-            if isinstance(result, Raised):
-                return result.error
-            wanted = base.inputs.unflatten(base.gradient)
-            difference = base.difference(tuple(map(_added, before, self.totals(), wanted)))
-            if difference is not None:
-                # At other indices a gradient may have entries that nothing writes: no two calls agree there.
-                wrong = Variant("GV414", f"{self.when}, {said}", HINT)
-                return next(iter(read_unwritten(base.sample)), None) or wrong.differs(base, difference)
-        return None
-
-    def _step(self, base: Verified) -> Returned[None] | Raised:
-        problem, rest = base.sample.problem, iter(self.parameters)
-
-        def arrange(passed: list[Any]) -> list[Any]:
-            pairs = zip(base.sample.arguments, passed, strict=True)
-            return [_as_passed(a, next(rest)) if a.differentiable else value for a, value in pairs]
-
-        call = called(base.sample, arrange=arrange)
-        if isinstance(call, Raised):
-            return call
-        pairs = zip(call.value.outputs, base.grad_outputs(), strict=True)
-        connected = [(output, g) for output, g in pairs if output.requires_grad]
-        problem.counter.backward += 1
-        problem.random_states.replay_for_backward()
-        with problem.around():
-            done = guard.call(run_every_node, *map(list, zip(*connected, strict=True)), keep=False)
-        return done if connected and isinstance(done, Raised) else Returned(None)
-
-
 def as_leaves(base: Verified) -> Varied:
     """Two steps of a training; once more with a `main_grad` where the module speaks of one."""
-    other = another_draw(base.sample)
-    second = _second(base, other) if other is not None else None
-    steps = [
-        ("in the first step", base),
-        *([("in the second step, at other values", second)] if second else []),
-    ]
-    lines = linecache.getlines(base.sample.subject.target.file)
+    drawn = drawn_again(base.sample)
+    second = None if drawn is None else base.at(drawn)
+    lines = lines_of(base.sample.subject)
     speaks = not lines or any(MAIN_GRAD in line for line in lines)
-    for with_main_grad in (False, True)[: 1 + speaks]:
-        training = Training.of(base, with_main_grad=with_main_grad)
-        found = training.run(steps)
+    for held in (("grad",), ("grad", MAIN_GRAD))[: 1 + speaks]:
+        parameters = tuple(Parameter(p.detach().clone()) for p in base.sample.problem.primals)
+        said = "when the inputs are parameters with a .grad already there"
+        said += f" and a {MAIN_GRAD}" if MAIN_GRAD in held else ""
+        found = _step(base, parameters, held, Variant("GV414", f"{said}, in the first step", HINT))
+        if found is None and second is not None:
+            variant = Variant("GV414", f"{said}, in the second step, at other values", HINT)
+            found = _step(second, parameters, held, variant)
         if found is not None:
             break
-    if isinstance(found, RaisedError):
-        if with_main_grad or any(words in found.message for words in NOT_IN_PLACE):
-            return Varied()  # a fused kernel of a package that may not be here
-        raised = Variant("GV414", training.when, HINT)
-        return Varied((raised.raised(base, found, "the call", serious=is_accident(found)),))
-    pairs = zip(base.names, training.parameters, strict=True)
+    if found is not None and found.raised is not None:
+        # A fused kernel of a package that may not be here; a forward that writes into a leaf.
+        is_refused = MAIN_GRAD in held or any(words in found.raised.message for words in NOT_IN_PLACE)
+        return Varied.of(None if is_refused else found)
+    pairs = zip(base.names, parameters, strict=True)
     left = [f"{name}.{key}" for name, p in pairs for key in vars(p) if key != MAIN_GRAD]
     kept = [replace(f, case=base.sample.where) for f in outside_ctx(left, (), ())]
-    return Varied((*([] if found is None else [found]), *kept), Swept(calls=("parameters",)))
+    return Varied.of(found, *kept, calls=["parameters"])
+
+
+def _step(
+    base: Verified, parameters: tuple[Parameter, ...], held: Sequence[str], variant: Variant
+) -> Finding | None:
+    """What is wrong in a step of a training at the values of a call, or what is raised there.
+
+    `held`: the attributes of a parameter that hold a gradient.
+    """
+    sample, problem, rest = base.sample, base.sample.problem, iter(parameters)
+    for parameter, value in zip(parameters, problem.primals, strict=True):
+        with torch.no_grad():
+            if not torch.equal(parameter, value):
+                parameter.copy_(value)
+        for name in held:
+            setattr(parameter, name, torch.full_like(parameter, ALREADY_THERE))
+
+    def arrange(passed: list[Any]) -> list[Any]:
+        pairs = zip(sample.arguments, passed, strict=True)
+        return [_as_passed(a, next(rest)) if a.differentiable else value for a, value in pairs]
+
+    call = called(sample, arrange=arrange)
+    if isinstance(call, Raised):
+        return variant.raised(base, call.error, "the call")
+    pairs = zip(call.value.outputs, base.grad_outputs(), strict=True)
+    connected = [(output, g) for output, g in pairs if output.requires_grad]
+    problem.counter.backward += 1
+    problem.random_states.replay_for_backward()
+    with problem.around():
+        done = guard.call(run_every_node, *map(list, zip(*connected, strict=True)), keep=False)
+    if connected and isinstance(done, Raised):
+        return variant.raised(base, done.error, "the call")
+    for parameter in parameters:  # forward may make its inputs tensors of a subclass
+        if type(parameter) is not Parameter:
+            object.__setattr__(parameter, "__class__", Parameter)
+    wanted = base.inputs.unflatten(base.gradient)
+    added = tuple(_added(p, held, g) for p, g in zip(parameters, wanted, strict=True))
+    difference = base.difference(added)
+    if difference is None:
+        return None
+    # At other indices a gradient may have entries that nothing writes: no two calls agree there.
+    return next(iter(read_unwritten(sample)), None) or variant.differs(base, difference)
 
 
 def _as_passed(argument: Argument, parameter: Parameter) -> Tensor:
     return parameter if argument.step is None else argument.moved(parameter.clone())
 
 
-def _second(base: Verified, drawn: tuple[Argument, ...]) -> Verified | None:
-    """The call at other values of the same shapes; None where they are not known."""
-    return base.at(drawn) if list(map(_shape, drawn)) == list(map(_shape, base.sample.arguments)) else None
-
-
-def _shape(argument: Argument) -> object:
-    is_input = argument.differentiable and isinstance(argument.value, Tensor)
-    kind = (argument.value.shape, argument.value.dtype, argument.value.layout) if is_input else None
-    return argument.name, argument.differentiable, kind
-
-
-def _added(before: Tensor, after: Tensor, wanted: Tensor) -> Tensor:
+def _added(parameter: Parameter, held: Sequence[str], wanted: Tensor) -> Tensor:
     """What was added to a gradient; what is wanted, where that is all but the rounding of the sum."""
-    rounding = ROUNDINGS * torch.finfo(before.dtype).eps * (before.abs() + wanted.abs())
+    there = [one.detach() for name in held if (one := getattr(parameter, name)) is not None]
+    after = sum((t if t.layout is torch.strided else t.to_dense() for t in there), torch.zeros_like(wanted))
+    before = ALREADY_THERE * len(held)
+    rounding = ROUNDINGS * torch.finfo(wanted.dtype).eps * (before + wanted.abs())
     return torch.where((after - (before + wanted)).abs() <= rounding, wanted, after - before)

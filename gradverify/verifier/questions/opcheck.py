@@ -18,9 +18,8 @@ from gradverify.verifier import guard
 from gradverify.verifier.collect.operators import Operator, with_keywords
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import copies, substitute
-from gradverify.verifier.questions.answers import NOT_RUN, Answer
 from gradverify.verifier.questions.call import is_accident
-from gradverify.verifier.questions.verified import Verified
+from gradverify.verifier.questions.verified import NOT_RUN, Answer, Verified
 from gradverify.verifier.raised_errors import describe
 
 CODE = "GV504"
@@ -38,9 +37,6 @@ class _Test:
 
     name: str
     about: str
-    asserts: tuple[str, str]
-    """The type of exception by which it fails, and the module of torch that raises that: any other exception
-    only stops it."""
     hint: str
     severity: Severity = Severity.ERROR
 
@@ -48,7 +44,6 @@ class _Test:
 AUTOGRAD = _Test(
     "test_autograd_registration",
     "autograd registration",
-    ("AssertionError", "torch.testing._internal.optests.autograd_registration"),
     "Register backward with torch.library.register_autograd, or under the key Autograd, and the plain kernel "
     "under CPU or CUDA.",
     Severity.WARNING,
@@ -56,14 +51,12 @@ AUTOGRAD = _Test(
 FAKE = _Test(
     "test_faketensor",
     "fake kernel",
-    ("MetadataMismatchError", "torch._subclasses"),
     "What `register_fake` got must return a tensor of the same shape, dtype, strides and device: "
     "torch.compile allocates and plans by it. It gets tensors without values.",
 )
 TRACING = _Test(
     "test_aot_dispatch_dynamic",
     "tracing of forward and backward",
-    ("AssertionError", "torch.testing"),
     "Forward, backward and setup_context are traced with tensors that have no values: no branches on values, "
     "no `.item()`, NumPy or pointers in them. What cannot be traced belongs into an operator of its own.",
 )
@@ -71,7 +64,6 @@ TESTS = (
     _Test(
         "test_schema",
         "schema",
-        ("RuntimeError", "torch._subclasses.schema_check_mode"),
         "Name what is written in `mutates_args`, as `Tensor(a!)` in a schema, and return new tensors "
         "(.clone()): torch.compile moves and drops what no schema declares.",
     ),
@@ -80,6 +72,13 @@ TESTS = (
     TRACING,
 )
 """In the order in which one explains the next."""
+
+ASSERTS = {
+    "AssertionError": "torch.testing",
+    "MetadataMismatchError": "torch._subclasses",
+    "RuntimeError": "torch._subclasses.schema_check_mode",
+}
+"""The types of exceptions by which a test fails, and where torch raises them: any other one only stops it."""
 
 _STOPPED = (
     "torch.compile and export may refuse it as well. If they are not meant to be supported, nothing need be "
@@ -103,9 +102,7 @@ def registration(base: Verified) -> Answer:
         error, failed = (result.error, False) if isinstance(result, Raised) else result.value
         if error is not None:
             findings.append(_reported(base, operator, test, error, failed=failed))
-    if any(f.severity in {Severity.ERROR, Severity.WARNING} for f in findings):
-        return Answer("wrong", tuple(findings))
-    return Answer("no" if findings else "yes", tuple(findings))
+    return Answer.of(*findings)
 
 
 def _exception_of(base: Verified, operator: Operator, test: _Test) -> tuple[RaisedError | None, bool]:
@@ -132,8 +129,7 @@ def _exception_of(base: Verified, operator: Operator, test: _Test) -> tuple[Rais
     frame, kind = error.__traceback__, ""
     while frame is not None:
         kind, frame = frame.tb_frame.f_globals.get("__name__", ""), frame.tb_next
-    named, module = test.asserts
-    return describe(error), type(error).__name__ == named and kind.startswith(module)
+    return describe(error), kind.startswith(ASSERTS.get(type(error).__name__, "nowhere"))
 
 
 def _reported(

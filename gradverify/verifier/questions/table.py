@@ -7,7 +7,7 @@ find goes into its `unless`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gradverify.model import Outcome, Severity
@@ -15,15 +15,18 @@ from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
-from gradverify.verifier.questions.again import again, first_call
-from gradverify.verifier.questions.aliasing import same_tensor_twice, views_of_one_base
+from gradverify.verifier.questions.again import again, first_call, module_called_again, overlapping
 from gradverify.verifier.questions.changes import changes
-from gradverify.verifier.questions.elsewhere import late_ranks, other_devices, other_group
+from gradverify.verifier.questions.elsewhere import other_devices, other_group
 from gradverify.verifier.questions.leaves import as_leaves
-from gradverify.verifier.questions.overlap import module_called_again, overlapping
-from gradverify.verifier.questions.retention import growing_memory, saved_elsewhere
 from gradverify.verifier.questions.verified import Varied, Verified, known
-from gradverify.verifier.questions.writes import watched
+from gradverify.verifier.questions.ways import (
+    late_ranks,
+    same_tensor_twice,
+    saved_elsewhere,
+    views_of_one_base,
+)
+from gradverify.verifier.questions.writes import growing_memory, watched
 
 SWEPT_CODES = frozenset(
     {f"GV4{number:02}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 13, 14)} | {"GV701", "GV724"}
@@ -44,13 +47,13 @@ LAID_OUT = WRITTEN | {"GV404", "GV405", "GV406", "GV407"}
 class Question:
     """A row."""
 
-    ask: Callable[[Verified], Varied] | Callable[[Verified, frozenset[str]], Varied]
+    ask: Callable[[Verified], Varied]
     unless: frozenset[str] = frozenset()
     """Codes, but of notes, that explain what it would find."""
     everywhere: bool = False
     """At every case; else at the first of each combination of options."""
-    is_told: bool = False
-    """It gets the codes that were found before, those of notes as well."""
+    once: bool = False
+    """At the first case alone."""
     on_ranks: bool = True
     """It says something of a target on several ranks, whose memory and ctx are in other processes."""
     brief: bool = False
@@ -59,18 +62,18 @@ class Question:
 
 QUESTIONS = (
     Question(again, everywhere=True, brief=True),
-    Question(watched, is_told=True, brief=True),
+    Question(watched, brief=True),
     Question(late_ranks, UNREPEATABLE),
     Question(other_group, UNREPEATABLE),
     Question(overlapping, WRITTEN, brief=True),
     Question(module_called_again, WRITTEN),
-    Question(changes, UNREPEATABLE, everywhere=True, is_told=True, brief=True),
-    Question(saved_elsewhere, WRITTEN, on_ranks=False),
+    Question(changes, UNREPEATABLE, everywhere=True, brief=True),
+    Question(saved_elsewhere, WRITTEN, once=True, on_ranks=False),
     Question(same_tensor_twice, WRITTEN, on_ranks=False),
     Question(views_of_one_base, LAID_OUT, on_ranks=False),
-    Question(as_leaves, WRITTEN, on_ranks=False),
+    Question(as_leaves, WRITTEN, once=True, on_ranks=False),
     Question(other_devices, WRITTEN, everywhere=True, brief=True),
-    Question(growing_memory, on_ranks=False),
+    Question(growing_memory, once=True, on_ranks=False),
 )
 
 
@@ -97,13 +100,13 @@ def _asked(sample: Sample, questions: Sequence[Question]) -> CheckResult:
         return CheckResult(outcome=Outcome.NOT_RUN)
     result = CheckResult()
     for question in questions:
-        here = question.everywhere or subject.is_first_of_options
+        here = question.everywhere or (subject.is_base if question.once else subject.is_first_of_options)
         fits = (question.on_ranks or subject.across is None) and (question.brief or not subject.brief)
         found = {f.code for f in result.findings if f.severity is not Severity.NOTE}
         if here and fits and not found & question.unless:
             hand_back(sample.inputs.size)
-            told = (frozenset(f.code for f in result.findings),) if question.is_told else ()
-            varied = question.ask(base, *told)
+            told = frozenset(f.code for f in result.findings)
+            varied = question.ask(replace(base, found=told))
             result = result.beside(
                 CheckResult(varied.findings, outcome_of(varied.findings), swept=varied.swept)
             )

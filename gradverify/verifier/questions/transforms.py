@@ -4,6 +4,9 @@ Only where the first order is verified: each transform is then held against the 
 
 GV505: torch.func must give the verified gradient of a Function with `setup_context`.
 
+GV502: a Function's vmap rule against a loop over the batch. The loop is a call like any other: of all the
+elements at once, and of one tensor where they share it.
+
 GV503: `torch.compile` must give the same values and gradients.
 
 The backend is `aot_eager`: it traces and partitions as any other does, and needs no compiler.
@@ -11,44 +14,54 @@ The backend is `aot_eager`: it traces and partitions as any other does, and need
 
 from __future__ import annotations
 
-import linecache
 import re
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
-from gradverify.model import RaisedError, TargetKind
+from gradverify.model import Finding, Severity, TargetKind
 from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import without_reading
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.subject import Sample, Subject
+from gradverify.verifier.checks.wording import listed_names
 from gradverify.verifier.engine import vjp
-from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import (
-    Gradients,
     Tensors,
     copies,
-    differentiate,
-    returned_tensors,
     substitute,
     with_zeros,
 )
-from gradverify.verifier.questions.answers import NOT_RUN, UNSUPPORTED, Answer, refusal, wrong
-from gradverify.verifier.questions.call import called
+from gradverify.verifier.numerics.problem import Layout
+from gradverify.verifier.questions.call import called, outputs_of
 from gradverify.verifier.questions.forward_mode import forward_mode
 from gradverify.verifier.questions.opcheck import registration
-from gradverify.verifier.questions.verified import Variant, Verified, verified
-from gradverify.verifier.questions.vmap import batched
+from gradverify.verifier.questions.verified import (
+    NOT_RUN,
+    UNSUPPORTED,
+    Answer,
+    Variant,
+    Verified,
+    cotangents,
+    drawn_again,
+    known,
+    lines_of,
+    verified,
+)
 
 FUNC = Variant(
     "GV505",
     "under torch.func.vjp",
     "Keep tensors with ctx.save_for_backward alone and compute in forward and backward from what they are "
     "given: under torch.func a tensor kept elsewhere belongs to another level.",
+    is_mistake=lambda _: False,
 )
 
 
@@ -57,40 +70,155 @@ def functional(base: Verified) -> Answer:
 
     So is the Function that torch makes of a custom op.
     """
-    subject, problem = base.sample.subject, base.sample.problem
+    subject = base.sample.subject
     generated = subject.operator is not None and subject.operator.definition is not None
     if subject.function_class is None and not generated:
         return NOT_RUN
     if not subject.binds_defaults:
         return UNSUPPORTED
+    problem = base.sample.problem
     problem.counter.forward += 1
     problem.counter.backward += 1
     problem.random_states.replay()
-    result = guard.call(_vjp, base, copies(problem.primals), base.grad_outputs())
+    result = guard.call(_vjp, base, base.grad_outputs())
     if isinstance(result, Raised):
-        return Answer("no", (refusal(base, FUNC.code, "torch.func.vjp", result.error),))
-    finding = FUNC.both(base, *result.value)
-    return Answer("yes") if finding is None else wrong(finding)
+        return Answer.of(FUNC.raised(base, result.error, "the call"))
+    outputs, gradients = result.value
+    return Answer.of(FUNC.forward(base, outputs) or FUNC.differs(base, base.difference(gradients)))
 
 
-def _vjp(base: Verified, primals: Sequence[Tensor], grad_outputs: Tensors) -> tuple[Tensors, Tensors]:
+def _vjp(base: Verified, grad_outputs: Tensors) -> tuple[Tensors, Tensors]:
     """Pull back inside the transform's own level, which is what `torch.func.vjp`'s second value does later.
 
     That value loads torch's compiler when it is called (1.2 s, torch 2.13), to ask whether it is
     being compiled.
     """
-    sample = base.sample
 
     def call(*leaves: Tensor) -> tuple[Tensors, Tensors]:
         # Copies, as in an ordinary call: `mark_dirty` refuses the tensor itself.
-        given = substitute(sample.arguments, [leaf.clone() for leaf in leaves])
-        returned = returned_tensors(sample.subject.function(*given))
-        outputs = tuple(returned[p] for p in sample.problem.output_positions)
+        given = substitute(base.sample.arguments, [leaf.clone() for leaf in leaves])
+        outputs = outputs_of(base.sample.problem, base.sample.subject.function(*given))
         return outputs, with_zeros(vjp(outputs, leaves, grad_outputs, create=True), leaves)
 
-    pulled: Any = torch.func.vjp(call, *primals, has_aux=True)
+    pulled: Any = torch.func.vjp(call, *copies(base.sample.problem.primals), has_aux=True)
     outputs, _, gradients = pulled
     return outputs, gradients
+
+
+BATCH = 3
+"""Elements of the batch where no dimension is as short as `LARGEST_BATCH`."""
+
+LARGEST_BATCH = 8
+"""Elements of a batch that is as long as another dimension: one taken for the other does not raise."""
+
+MOST_ALONE = 4
+"""So many tensors are left out of the batch in turn."""
+
+GENERATED = (
+    "torch generates this rule (generate_vmap_rule): it says nothing of backward. "
+    "A rule of its own is judged."
+)
+
+HINT = (
+    "vmap(info, in_dims, *args) gets the batched arguments with the place of the batch dimension of each "
+    "in in_dims (None: not batched), and returns (outputs, out_dims)."
+)
+
+SIDES = {"first": 0, "last": -1}
+"""Where the batch dimension is."""
+
+Dims = tuple[int | None, ...]
+"""The batch dimension of each argument; None where all elements share it."""
+
+
+def batched(base: Verified) -> Answer:
+    """Hold `torch.vmap` of the Function against one call for each element of a batch.
+
+    The first batch that is wrong is reported, and the first that is refused. A rule that torch generates
+    fails nothing: what it gives is torch's.
+    """
+    sample = base.sample
+    function_class, operator = sample.subject.function_class, sample.subject.operator
+    own_rule = function_class is not None and function_class.vmap is not Function.vmap
+    if function_class is not None and not own_rule and not function_class.generate_vmap_rule:
+        return UNSUPPORTED
+    if function_class is None:  # without a rule torch calls an operator once for each element
+        own_rule = operator is not None and operator.vmap_rule is not None
+    if base.draws or not (own_rule or function_class is not None):
+        return NOT_RUN
+    found: list[Finding | None] = []
+    for said, dims, count in _batchings(sample, own_rule=own_rule):
+        loop = _loop(sample, dims, count)
+        if loop is None:
+            continue
+        by_rule = partial(_by_rule, sample, dims)
+        call = called(replace(loop.sample, problem=replace(loop.sample.problem, function=by_rule)))
+        wrong = Variant("GV502", f"under vmap {said}", HINT).judged(loop, call)
+        if wrong is not None and not own_rule:
+            wrong = replace(wrong, severity=Severity.NOTE, hint=GENERATED)
+        if wrong is not None and wrong.severity is Severity.ERROR:
+            return Answer.of(wrong)
+        found.append(wrong)
+    refused = [one for one in found if one is not None][:1]
+    return Answer("yes" if None in found else "no", tuple(refused)) if found else NOT_RUN
+
+
+def _batchings(sample: Sample, *, own_rule: bool) -> Iterator[tuple[str, Dims, int]]:
+    """All over one dimension, each left out; of an own rule a batch of one and different dimensions, too."""
+    names = {p: a.name for p, a in enumerate(sample.arguments) if isinstance(a.value, Tensor)}
+    sizes = [n for p in names for n in sample.arguments[p].value.shape]
+    count = min((n for n in sizes if 1 < n <= LARGEST_BATCH), default=BATCH)
+    sides = [*SIDES][: 1 + bool(sizes)]
+    rows: list[tuple[dict[int, str], int]] = [(dict.fromkeys(names, side), count) for side in sides]
+    rows += [(dict.fromkeys(names, "first"), 1)] if own_rule else []
+    others = dict.fromkeys(names, sides[-1] if own_rule else "first")
+    for left_out in [*names][:MOST_ALONE] if len(names) > 1 else ():
+        rows.append(({p: side for p, side in others.items() if p != left_out}, count))
+    rows += [(dict(zip(names, cycle(sides), strict=False)), count)] if own_rule and len(names) > 1 else []
+    for of, length in rows:
+        over = {side: listed_names([names[p] for p in of if of[p] == side]) for side in of.values()}
+        said = [f"over the {side} dimension of {which}" for side, which in over.items()]
+        said += [f"with `{names[p]}` not batched (in_dims None)" for p in names if p not in of]
+        dims = tuple(SIDES[of[p]] if p in of else None for p in range(len(sample.arguments)))
+        yield f"{' and '.join(said)}, in a batch of {length}", dims, length
+
+
+def _loop(sample: Sample, dims: Dims, count: int) -> Verified | None:
+    """One ordinary call for each element of a batch, as a call of all; None where nothing is known of it."""
+    drawn = [sample.arguments, *(drawn_again(sample, number) for number in range(1, count))]
+    elements = [one for one in drawn if one is not None]
+    if len(elements) < count or any(a.in_list for a in sample.arguments):
+        return None
+    alike = zip(dims, zip(*elements, strict=True), strict=True)
+    arguments = tuple(
+        a
+        if dim is None
+        else replace(a, value=torch.stack([one.value for one in (a, *others)], dim), step=None)
+        for dim, (a, *others) in alike
+    )
+    problem = sample.problem
+    outputs = [torch.stack([zero] * count) for zero in problem.outputs.unflatten(cotangents(sample))]
+
+    def one_by_one(*given: Any) -> Tensors:  # noqa: ANN401 - user code's arguments
+        problem.counter.forward += count - 1
+        problem.counter.backward += (count - 1) * torch.is_grad_enabled()
+        pairs = list(zip(given, dims, strict=True))
+        elements = [[v if d is None else v.select(d, k).clone() for v, d in pairs] for k in range(count)]
+        rows = [outputs_of(sample.problem, problem.function(*element)) for element in elements]
+        return tuple(map(torch.stack, zip(*rows, strict=True)))
+
+    positions = tuple(range(len(outputs)))
+    batch = replace(problem, function=one_by_one, arguments=arguments, outputs=Layout.of(outputs))
+    return verified(replace(sample, arguments=arguments, problem=replace(batch, output_positions=positions)))
+
+
+def _by_rule(sample: Sample, dims: Dims, *given: Any) -> Any:  # noqa: ANN401 - user code's arguments
+    """The same by the rule: a call of the Function itself, whose backward nobody reads."""
+
+    def call(*one: Any) -> Tensors:  # noqa: ANN401
+        return outputs_of(sample.problem, sample.subject.function(*one))
+
+    return torch.vmap(call, in_dims=dims)(*given)
 
 
 COMPILED = Variant(
@@ -99,6 +227,7 @@ COMPILED = Variant(
     "torch.compile traces forward and backward once: what they read from Python (attributes, counters, "
     "globals, .item()) is a constant in the compiled code. Pass it as an argument or keep it in tensors. If "
     "there is no such thing, torch.compile itself is wrong here, as it may be where forward writes in place.",
+    is_mistake=lambda _: False,
 )
 
 
@@ -111,21 +240,14 @@ def compiled(base: Verified) -> Answer:
     if base.draws:
         return NOT_RUN
     with without_reading(base.sample.subject.function_class):
-        whole = _compiled(base, whole=True)
-        parts = _compiled(base, whole=False) if isinstance(whole, Raised) else whole
-    if isinstance(parts, Raised):
-        return Answer("no", (refusal(base, COMPILED.code, "torch.compile", parts.error),))
-    finding = COMPILED.both(base, *parts.value)
-    if finding is not None:
-        return wrong(finding)
-    if isinstance(whole, Raised):
-        said = "torch.compile of the whole call"
-        return Answer("no", (refusal(base, COMPILED.code, said, whole.error),))
-    return Answer("yes")
+        found = _compiled(base, whole=True)
+        if found is not None and found.severity is Severity.NOTE:
+            found = _compiled(base, whole=False) or found
+    return Answer.of(found)
 
 
-def _compiled(base: Verified, *, whole: bool) -> Returned[tuple[Tensors, Gradients]] | Raised:
-    """Values and gradients of the compiled target."""
+def _compiled(base: Verified, *, whole: bool) -> Finding | None:
+    """What is wrong with the compiled target; a note where torch refuses it."""
     sample, target = base.sample, base.sample.subject.function
 
     def plain(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
@@ -133,17 +255,9 @@ def _compiled(base: Verified, *, whole: bool) -> Returned[tuple[Tensors, Gradien
 
     made = guard.call(_made, plain, whole)
     if isinstance(made, Raised):
-        return made
-    call = called(replace(sample, problem=replace(sample.problem, function=made.value)))
-    if isinstance(call, Raised):
-        return call
-    if [tuple(t.shape) for t in call.value.outputs] != [tuple(t.shape) for t in base.grad_outputs()]:
-        return Raised(RaisedError("ValueError", "the compiled forward returns other shapes"))
-    outputs = copies(call.value.outputs)
-    sample.problem.counter.backward += 1
-    sample.problem.random_states.replay()
-    result = guard.call(differentiate, call.value.outputs, call.value.leaves, base.grad_outputs())
-    return result if isinstance(result, Raised) else Returned((outputs, result.value))
+        return COMPILED.raised(base, made.error, "torch")
+    problem = replace(sample.problem, function=made.value)
+    return COMPILED.judged(base, called(replace(sample, problem=problem)))
 
 
 def _made(function: Callable[..., Any], whole: bool) -> Callable[..., Any]:  # noqa: FBT001 - called through guard
@@ -184,10 +298,10 @@ def transforms(sample: Sample, first: FirstOrder) -> CheckResult:
     """
     subject = sample.subject
     wanted = [t for t in _TRANSFORMS if _is_asked(t, subject)]
-    is_module = subject.target.kind is TargetKind.MODULE or not subject.is_first_of_options
+    is_module = subject.target.kind is TargetKind.MODULE or not subject.is_base
     if is_module or subject.short or subject.surrogate is not None or not first.verified or not wanted:
         return CheckResult()
-    base = verified(sample)
+    base = known(sample)
     if base is None:
         return CheckResult()
     answers = [(t.name, t.run(base, first)) for t in wanted]
@@ -202,13 +316,7 @@ def _is_asked(transform: _Transform, subject: Subject) -> bool:
         return False
     if transform.code in settings.select:
         return True
-    if transform.on_request and (settings.select or not _compiles(subject)):
+    runs_compiled = subject.function_class is not None and any(map(COMPILE.search, lines_of(subject)))
+    if transform.on_request and (settings.select or not runs_compiled):
         return False
     return not settings.select or any(transform.code.startswith(prefix) for prefix in settings.select)
-
-
-def _compiles(subject: Subject) -> bool:
-    """Whether the source of the target's module itself speaks of torch.compile."""
-    module = sys.modules.get(getattr(subject.function_class, "__module__", ""))
-    lines = linecache.getlines(getattr(module, "__file__", None) or "")
-    return any(COMPILE.search(line) for line in lines)

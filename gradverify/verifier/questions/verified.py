@@ -5,6 +5,7 @@ Another layout sums in another order: what `witnesses/rounding.py` says that rou
 
 from __future__ import annotations
 
+import linecache
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Entries, Finding, RaisedError, Severity, Swept, TargetKind, indexed
+from gradverify.model import Entries, Finding, Point, RaisedError, Severity, Swept, TargetKind, indexed
 from gradverify.verifier.checks.result import OTHER_VALUES
-from gradverify.verifier.checks.subject import Sample, first_line
+from gradverify.verifier.checks.samples import arguments_at
+from gradverify.verifier.checks.subject import Sample, Subject, first_line
 from gradverify.verifier.checks.wording import apart, number, vector_entries
-from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
 from gradverify.verifier.numerics.probes import random_signs
@@ -36,6 +38,30 @@ class Varied:
 
     findings: tuple[Finding, ...] = ()
     swept: Swept = field(default_factory=Swept)
+
+    @staticmethod
+    def of(*found: Finding | None, calls: Sequence[str] = ()) -> Varied:
+        """Of the findings that there are, and the names of the calls."""
+        return Varied(tuple(filter(None, found)), Swept(calls=tuple(dict.fromkeys(calls))))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a transform of torch answers: `yes`, `no`, `wrong` or `not-run`, and why."""
+
+    capability: str = "not-run"
+    findings: tuple[Finding, ...] = ()
+
+    @staticmethod
+    def of(*found: Finding | None) -> Answer:
+        """A transform that is asked is right, refuses (notes), or is wrong."""
+        findings = tuple(one for one in found if one is not None)
+        refuses = all(one.severity is Severity.NOTE for one in findings)
+        return Answer(("no" if refuses else "wrong") if findings else "yes", findings)
+
+
+NOT_RUN = Answer()
+UNSUPPORTED = Answer("no")
 
 
 @dataclass(frozen=True)
@@ -78,6 +104,10 @@ class Verified:
     forward_draws: bool
     """Forward draws random numbers: with another layout it may draw others."""
     backward_draws: bool
+    writes: bool = False
+    """Forward writes into an argument, or returns one."""
+    found: frozenset[str] = frozenset()
+    """Codes of what was found before, notes among them."""
 
     @property
     def inputs(self) -> Layout:
@@ -99,58 +129,38 @@ class Verified:
         is_module = self.sample.subject.target.kind is TargetKind.MODULE
         return not (is_module and argument.name.startswith("self."))
 
-    def grad_outputs(self, flat: Tensor | None = None) -> Tensors:
+    def grad_outputs(self) -> Tensors:
         """Fresh grad_outputs, one for each output."""
-        return self.sample.problem.outputs.unflatten(self.u if flat is None else flat)
-
-    def gradient_for(self, flat: Tensor) -> Tensor | None:
-        """The gradient for other grad_outputs by an ordinary call, flat; None where it raises."""
-        return _gradient_at(self.sample.problem, flat, _inputs_of(self.sample))
+        return self.sample.problem.outputs.unflatten(self.u)
 
     def at(self, arguments: tuple[Argument, ...]) -> Verified | None:
         """The same target at other values of its arguments; None where it raises or is not finite."""
         problem = replace(self.sample.problem, arguments=arguments)
         return verified(replace(self.sample, arguments=arguments, problem=problem))
 
-    def difference(
-        self,
-        got: Gradients,
-        wanted: Tensor | None = None,
-        *,
-        u: Tensor | None = None,
-        only: frozenset[int] | None = None,
-        rounding_of: CallProblem | None = None,
-    ) -> Difference | None:
+    def of(self, u: Tensor) -> Verified | None:
+        """The same call with the gradient for other grad_outputs; None where it raises or is not finite."""
+        gradient = _gradient_at(self.sample.problem, u, _inputs_of(self.sample))
+        if gradient is None or not gradient.isfinite().all():
+            return None
+        return replace(self, u=u, gradient=gradient)
+
+    def difference(self, got: Gradients, *, only: frozenset[int] | None = None) -> Difference | None:
         """Where gradients differ from the verified one by more than rounding and the tolerance.
 
-        `u` are the grad_outputs they were computed for, `only` the numbers of the inputs to look at.
-        `rounding_of` is where they come from, if it rounds otherwise than the verified problem.
+        `only` are the numbers of the inputs to look at.
         """
-        base = self.gradient if wanted is None else wanted
         flat = self.inputs.flatten(got)
         for position, block in enumerate(self.inputs.blocks):
             if only is not None and position not in only:
-                flat[block.start : block.stop] = base[block.start : block.stop]
-
-        def noise() -> Tensor:
-            problems = (self.sample.problem, *([] if rounding_of is None else [rounding_of]))
-            moved = [
-                self._spread(partial(_gradient_at, p, self.u if u is None else u), base) for p in problems
-            ]
-            return torch.stack(moved).sum(0)
-
-        cap = max(OF_A_ROW * _largest(base), self._of_terms)
-        found = self._differs(flat, base, self.inputs, self.names, noise, cap)
+                flat[block.start : block.stop] = self.gradient[block.start : block.stop]
+        cap = max(OF_A_ROW * _largest(self.gradient), self._of_terms)
+        found = self._differs(flat, self._gradient_at, cap=cap)
         return found and replace(found, missing=got[found.block] is None)
 
     def unrepeated(self, gradient: Tensor) -> Difference | None:
         """Where the gradient (flat) of the very same call differs by more than sums in another order do."""
-
-        def noise() -> Tensor:
-            here = partial(_gradient_at, self.sample.problem, self.u)
-            return self._spread(here, self.gradient).clamp_max(self._of_terms)
-
-        return self._differs(gradient, self.gradient, self.inputs, self.names, noise, math.inf)
+        return self._differs(gradient, self._gradient_at, most=self._of_terms)
 
     def forward_difference(self, outputs: Sequence[Tensor], *, same: bool = False) -> Difference | None:
         """Where results of forward differ from those of the verified call.
@@ -158,45 +168,45 @@ class Verified:
         `same`: they are those of the very same call, and differ by more than sums in another order do.
         """
         problem = self.sample.problem
-        layout, positions = problem.outputs, problem.output_positions
-        if [t.shape for t in outputs] != [t.shape for t in layout.unflatten(self.values)]:
+        if [t.shape for t in outputs] != [t.shape for t in problem.outputs.unflatten(self.values)]:
             return Difference("the shape of the result", "the output", torch.nan, torch.nan)
-        names = [f"output {p}" if len(positions) > 1 else "y" for p in positions]
-        cap = OF_TERMS * _largest(self.values) if same else math.inf
-
-        def noise() -> Tensor:
-            return self._spread(partial(_values_at, problem), self.values).clamp_max(cap)
-
-        found = self._differs(layout.flatten(outputs), self.values, layout, names, noise, math.inf)
-        return found and replace(found, entries=found.entries and _of_output(found.entries))
+        most = OF_TERMS * _largest(self.values) if same else math.inf
+        got, here = problem.outputs.flatten(outputs), partial(_values_at, problem)
+        return self._differs(got, here, most=most, of_forward=True)
 
     def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - of Finding
         """A finding at this sample."""
         return self.sample.finding(code, message, **fields)
 
+    def _gradient_at(self, x: Tensor) -> Tensor | None:
+        return _gradient_at(self.sample.problem, self.u, x)
+
     def _differs(
         self,
         got: Tensor,
-        wanted: Tensor,
-        layout: Layout,
-        names: Sequence[str],
-        noise: Callable[[], Tensor],
-        cap: float,
+        results: Callable[[Tensor], Tensor | None],
+        *,
+        most: float = math.inf,
+        cap: float = math.inf,
+        of_forward: bool = False,
     ) -> Difference | None:
         """Where flat values are off by more than the tolerance and by more than rounding, if anywhere.
 
-        Rounding beyond `cap` excuses nothing: what is off by less is unknown.
+        Rounding is what moves `results`, and at most `most`. What is off by less than it and by more than
+        `cap` is unknown.
         """
+        wanted, layout, names = self.gradient, self.inputs, list(self.names)
+        if of_forward:
+            wanted, layout, names = self.values, self.sample.problem.outputs, named(self.sample.problem)
         off, bound = _off(got, wanted), self._tolerance(wanted, layout)
         if not (off > bound).any():
             return None
-        rounding = noise()
+        rounding = self.spread_of(results, wanted).clamp_max(most)
         wrong = off > torch.maximum(bound, rounding)
         is_known = bool(wrong.any())
-        if not is_known:
-            wrong = off > torch.maximum(bound, rounding.clamp_max(cap))
-            if not wrong.any():
-                return None
+        wrong = wrong if is_known else off > torch.maximum(bound, rounding.clamp_max(cap))
+        if not wrong.any():
+            return None
         worst = int(torch.where(wrong, off, -1.0).argmax())
         position = layout.block_of(worst)
         block = layout.blocks[position]
@@ -208,16 +218,22 @@ class Verified:
             got[worst].item(),
             wanted[worst].item(),
             block=position,
-            entries=vector_entries(got[here], wanted[here], bound[here], wrong[here], block),
+            entries=vector_entries(
+                got[here], wanted[here], bound[here], wrong[here], block, of_output=of_forward
+            ),
             noise=0.0 if is_known else rounding[worst].item(),
         )
 
-    def _spread(self, results: Callable[[Tensor], Tensor | None], like: Tensor) -> Tensor:
-        """How far rounding explains that results go, one for each."""
+    @property
+    def rounding(self) -> float:
+        """Relative rounding of its numbers."""
         short = has_digits_of_float32(self.values) or has_digits_of_float32(self.gradient)
         eps = torch.finfo(torch.float32 if short else torch.float64).eps
-        x = _inputs_of(self.sample)
-        moved = spread(results, x, max(eps, float(self.inputs.rounding.max())))
+        return max(eps, float(self.inputs.rounding.max()))
+
+    def spread_of(self, results: Callable[[Tensor], Tensor | None], like: Tensor) -> Tensor:
+        """How far rounding explains that results go, one for each."""
+        moved = spread(results, _inputs_of(self.sample), self.rounding)
         return torch.zeros_like(like) if moved is None else FACTOR * moved.nan_to_num(0.0, 0.0, 0.0)
 
     @property
@@ -230,13 +246,17 @@ class Verified:
     def _tolerance(self, base: Tensor, layout: Layout) -> Tensor:
         settings, size = self.sample.subject.settings, base.abs().nan_to_num(0.0, 0.0, 0.0)
         bound = torch.full_like(base, settings.atol)
-        for block in layout.blocks:
-            own = slice(block.start, block.stop)
-            if block.stop > block.start:
-                eps = torch.finfo(block.dtype).eps
-                rtol = max(settings.rtol, eps**0.5 if eps > torch.finfo(torch.float64).eps else 0.0)
-                bound[own] += rtol * (size[own] + size[own].median())
+        for block, own in zip([b for b in layout.blocks if b.stop > b.start], layout.slices, strict=True):
+            eps = torch.finfo(block.dtype).eps
+            rtol = max(settings.rtol, eps**0.5 if eps > torch.finfo(torch.float64).eps else 0.0)
+            bound[own] += rtol * (size[own] + size[own].median())
         return bound
+
+
+def named(problem: CallProblem) -> list[str]:
+    """What the differentiated outputs are called."""
+    positions = problem.output_positions
+    return [f"output {p}" if len(positions) > 1 else "y" for p in positions]
 
 
 def _largest(values: Tensor) -> float:
@@ -261,15 +281,27 @@ def _off(got: Tensor, wanted: Tensor) -> Tensor:
     return torch.where(same, 0.0, torch.where(off.isfinite(), off, torch.inf))
 
 
-def _of_output(entries: Entries) -> Entries:
-    """The same of a result, which has no input."""
-    worst = tuple(replace(e, output=e.input or (), input=None) for e in entries.worst)
-    return replace(entries, worst=worst)
-
-
 def cotangents(sample: Sample) -> Tensor:
     """The grad_outputs of the verified gradient, flat: signed, never near zero, never all alike."""
     return random_signs(sample.problem.outputs.size, sample.case.seed + 31)
+
+
+def lines_of(subject: Subject) -> list[str]:
+    """The source of the target's module; empty where there is none to read."""
+    return linecache.getlines(subject.target.file)
+
+
+def drawn_again(sample: Sample, number: int = 1) -> tuple[Argument, ...] | None:
+    """The arguments at other values of the same shapes; None where they cannot be built."""
+    drawn = arguments_at(sample.subject, sample.case, Point.TYPICAL, sample.draw + number)
+    is_alike = not isinstance(drawn, Raised) and list(map(_kind, drawn)) == list(map(_kind, sample.arguments))
+    return drawn if is_alike else None  # type: ignore[return-value]
+
+
+def _kind(argument: Argument) -> object:
+    value = argument.value
+    shape = (value.shape, value.dtype, value.layout) if isinstance(value, Tensor) else None
+    return argument.name, argument.differentiable, shape
 
 
 def known(sample: Sample) -> Verified | None:
@@ -305,7 +337,7 @@ def verified(sample: Sample) -> Verified | None:
     forward_draws = not problem.random_states.untouched()
     if isinstance(call, Raised):
         return None
-    values = problem.outputs.flatten(copies(call.value.outputs))
+    values, writes = problem.outputs.flatten(copies(call.value.outputs)), call.value.writes
     result = backward(sample, call.value, problem.outputs.unflatten(u))
     backward_draws = not problem.random_states.untouched()
     if isinstance(result, Raised):
@@ -313,7 +345,7 @@ def verified(sample: Sample) -> Verified | None:
     gradient = sample.inputs.flatten(result.value)
     if not gradient.isfinite().all():
         return None
-    return Verified(sample, u, gradient, values, forward_draws, backward_draws)
+    return Verified(sample, u, gradient, values, forward_draws, backward_draws, writes)
 
 
 @dataclass(frozen=True)
@@ -327,7 +359,27 @@ class Variant:
     than: str = ""
     """What gives the value that was expected: `, which contiguous ones give`."""
     output: int | None = None
+    input: str | None = None
+    """The input that is changed, if it is one."""
     part: str = ""
+    is_mistake: Callable[[RaisedError], bool] = is_accident
+    """Whether an exception is an error; else it is a note."""
+
+    def judged(
+        self,
+        base: Verified,
+        call: Returned[Call] | Raised,
+        grad_outputs: Sequence[Tensor | None] = (),
+        only: frozenset[int] | None = None,
+    ) -> Finding | None:
+        """What is wrong with a changed call: it raises, or gives another result or another gradient."""
+        if isinstance(call, Raised):
+            return self.raised(base, call.error, "forward")
+        moved = self.forward(base, call.value.outputs)
+        if moved is not None:
+            return moved
+        result = backward(base.sample, call.value, grad_outputs or base.grad_outputs())
+        return self.gradient(base, result, only)
 
     def forward(self, base: Verified, outputs: Sequence[Tensor]) -> Finding | None:
         """The finding where forward gives another result."""
@@ -335,24 +387,23 @@ class Variant:
         if moved is None:
             return None
         said = f"forward gives another result {self.when}: {moved.place} is {moved.values}{self.than}"
-        return base.finding(self.code, said, hint=self.hint)
+        return base.finding(self.code, said, hint=self.hint, input=self.input, part=self.part)
 
-    def both(self, base: Verified, outputs: Sequence[Tensor], gradients: Gradients) -> Finding | None:
-        """The finding where forward gives another result, or else backward another gradient."""
-        moved = self.forward(base, outputs)
-        difference = None if moved is not None else base.difference(gradients)
-        return moved if difference is None else self.differs(base, difference)
-
-    def gradient(self, base: Verified, call: Call) -> Finding | RaisedError | None:
-        """The finding where backward gives another gradient than the verified one; what it raised."""
-        result = backward(base.sample, call, base.grad_outputs())
+    def gradient(
+        self,
+        base: Verified,
+        result: Returned[Gradients] | Raised,
+        only: frozenset[int] | None = None,
+    ) -> Finding | None:
+        """The finding where backward raises, or gives another gradient."""
         if isinstance(result, Raised):
-            return result.error
-        difference = base.difference(result.value)
-        return None if difference is None else self.differs(base, difference)
+            return self.raised(base, result.error)
+        return self.differs(base, base.difference(result.value, only=only))
 
-    def differs(self, base: Verified, found: Difference) -> Finding:
+    def differs(self, base: Verified, found: Difference | None) -> Finding | None:
         """The finding on a gradient that is another one; GV109 where its own rounding leaves no digit."""
+        if found is None:
+            return None
         code, hint = self.code, self.hint
         said = f"is wrong {self.when}: {found.place} is {found.values}{self.than}"
         if found.noise:
@@ -364,11 +415,8 @@ class Variant:
         said = f"the gradient of `{found.name}` {said}"
         return base.finding(code, said, hint=hint, input=found.name, output=self.output, part=self.part)
 
-    def raised(
-        self, base: Verified, error: RaisedError, what: str = "backward", *, serious: bool | None = None
-    ) -> Finding:
-        """The finding on an exception: an error where it is a mistake (`serious`), else a note."""
-        is_error = is_accident(error) if serious is None else serious
+    def raised(self, base: Verified, error: RaisedError, what: str = "backward") -> Finding:
+        """The finding on an exception."""
         returned = error.type == OTHER_OUTPUTS
         said = f"raises {error.type} {self.when}: {first_line(error.message)}"
         return base.finding(
@@ -376,7 +424,8 @@ class Variant:
             f"{what} {f'{error.message} {self.when}' if returned else said}",
             hint=self.hint,
             output=self.output,
+            input=self.input,
             raised=None if returned else error,
             part=self.part,
-            severity=Severity.ERROR if is_error else Severity.NOTE,
+            severity=Severity.ERROR if self.is_mistake(error) else Severity.NOTE,
         )

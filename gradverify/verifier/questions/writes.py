@@ -1,4 +1,6 @@
-"""GV401 to GV403, GV409 and GV411: one call under watch, and a second backward through its graph.
+"""What a call leaves behind: GV401 to GV403, GV409 and GV411.
+
+One call is made under watch, with a second backward through its graph; calls in a row must let go of memory.
 
 How a write is seen is told in `numerics/calling.py`. An option of the call may ask for one: backward then
 leaves grad_output alone at another value of it, at which forward returns the same.
@@ -6,16 +8,19 @@ leaves grad_output alone at another value of it, at which forward returns the sa
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
-from dataclasses import replace
-from itertools import takewhile
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from gradverify.model import Finding, Severity, TargetKind, tensors_of
 from gradverify.verifier import guard
+from gradverify.verifier.checks.samples import with_defaults
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
@@ -27,6 +32,7 @@ REMEDY_GRAD_OUTPUT = (
     "Compute out of place (g * 2, not g.mul_(2)): autograd may hand the same grad_output to others, who then "
     "get another gradient. Clone it first where a kernel must write."
 )
+REMEDY_ASKED = "Autograd may pass the same grad_output to other nodes: they would see the changed values."
 REMEDY_INPUT = (
     "Work on a copy, or declare the write: ctx.mark_dirty(x) and return x. A running buffer that forward "
     "updates is declared in the spec with `mutated: true`."
@@ -35,6 +41,10 @@ REMEDY_CALLERS = "Work on a copy: the caller still holds this tensor."
 REMEDY_SAVED = (
     "Clone it before writing: it is still needed, by a second backward (retain_graph) or by whoever else "
     "holds it."
+)
+REMEDY_ATTRIBUTE = (
+    "Save inputs and outputs with ctx.save_for_backward and read ctx.saved_tensors: as an attribute they "
+    "skip the check for in-place changes, and an output is freed by the garbage collector alone."
 )
 
 TWICE = Variant(
@@ -46,7 +56,25 @@ TWICE = Variant(
 )
 
 
-def watched(base: Verified, found: frozenset[str]) -> Varied:
+CALLS = 8
+"""Calls that must each leave more tensors alive: a cache of bounded size lets go of the first by then."""
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What backward must leave as it was."""
+
+    code: str
+    said: str
+    remedy: str
+    before: Snapshot
+    name: str | None = None
+    """The input that it is."""
+    is_private: bool = False
+    """Nobody but backward holds it."""
+
+
+def watched(base: Verified) -> Varied:
     """Copies of everything that forward and backward are given, compared after each of them."""
     sample = base.sample
     given: dict[int, Snapshot] = {}
@@ -58,36 +86,29 @@ def watched(base: Verified, found: frozenset[str]) -> Varied:
     made = called(sample, arrange=noted)
     if isinstance(made, Raised):
         return Varied()
-    call = made.value
-    findings = [*_written_by_forward(sample, call, given), *_on_ctx(base, call)]
-    written = {f.input for f in findings if f.code == "GV402"}
-    held = list(_held(sample, call))
-    outputs = [Snapshot.of(o) for o in call.outputs if _is_readable(o)]
-    still = {i: Snapshot.of(s.tensor) for i, s in given.items() if sample.arguments[i].name not in written}
+    findings = [*_written_by_forward(sample, made.value, given), *_on_ctx(base, made.value)]
+    spared = _declared(sample) | {f.input for f in findings if f.code == "GV402"}
+    held = [one for one in _held(sample, made.value) if one.name not in spared]
     grad_outputs = [Snapshot.of(t) for t in base.grad_outputs()]
-    result = backward(sample, call, [s.tensor for s in grad_outputs], retain=True)
+    result = backward(sample, made.value, [one.tensor for one in grad_outputs], retain=True)
     if isinstance(result, Raised):
-        return Varied(tuple(findings))
+        return Varied.of(*findings)
     findings += _written_grad_outputs(base, grad_outputs)
-    saved = next((one for one in held if one[2].changed and one[1] not in _declared(sample)), None)
-    again = TWICE.gradient(base, call)
-    if saved is not None:
-        words, name, snapshot = saved
-        said = f"backward writes into {words}{snapshot.by_how_much}"
-        is_seen = name is not None or again is not None or any(one.changed for one in outputs)
-        spoilt = sample.finding("GV403", said, hint=REMEDY_SAVED, input=name)
-        findings.append(spoilt if is_seen else _unseen(spoilt))
-    else:
-        findings += _written_by_backward(sample, still)
-    if again is not None and not found and not {"GV401", "GV402", "GV403"} & {f.code for f in findings}:
-        findings.append(again if isinstance(again, Finding) else TWICE.raised(base, again))
-    return Varied(tuple(findings), replace(Varied().swept, calls=("backward twice",)))
+    spoilt = [one for one in held if one.before.changed]
+    twice = TWICE.gradient(base, backward(sample, made.value, base.grad_outputs()))
+    for one in spoilt[:1]:
+        said = f"backward writes into {one.said}{one.before.by_how_much}"
+        made_of = sample.finding(one.code, said, hint=one.remedy, input=one.name)
+        is_unseen = twice is None and all(other.is_private for other in spoilt)
+        findings.append(_unseen(made_of) if is_unseen else made_of)
+    is_told = base.found | {"GV401", "GV402", "GV403"} & {f.code for f in findings}
+    return Varied.of(*findings, None if is_told else twice, calls=["backward twice"])
 
 
 def written(sample: Sample) -> tuple[Finding, ...]:
     """What is written into by a backward whose gradient is wrong: that may be why (GV401 to GV403)."""
     base = known(sample)
-    findings = () if base is None else watched(base, frozenset({"GV101"})).findings
+    findings = () if base is None else watched(replace(base, found=frozenset({"GV101"}))).findings
     return tuple(f for f in findings if f.severity is Severity.ERROR)
 
 
@@ -106,15 +127,15 @@ def _written_grad_outputs(base: Verified, grad_outputs: list[Snapshot]) -> Itera
         whose = f"grad_output of output {position}" if len(grad_outputs) > 1 else "grad_output"
         said, asked = f"backward writes into {whose}{one.by_how_much}", _asked_by(base)
         found = base.finding("GV401", said, hint=REMEDY_GRAD_OUTPUT, output=position)
-        hint = "Autograd may pass the same grad_output to other nodes: they would see the changed values."
-        noted = replace(found, severity=Severity.NOTE, message=f"{said}; {asked}", hint=hint)
+        noted = replace(found, severity=Severity.NOTE, message=f"{said}; {asked}", hint=REMEDY_ASKED)
         yield noted if asked else found
 
 
 def _asked_by(base: Verified) -> str:
     """The option that asks backward to write into grad_output, and what of it does not; else empty."""
     sample = base.sample
-    arguments = _with_every_default(sample)
+    bound = replace(sample.subject, binds_defaults=sample.subject.function_class is not None)
+    arguments = with_defaults(sample.arguments, bound)
     for place, argument in enumerate(arguments):
         value = argument.value
         listed = [v for v in sample.subject.options.get(argument.name, ()) if v != value]
@@ -134,39 +155,27 @@ def _leaves_grad_output(base: Verified, arguments: tuple[Argument, ...]) -> bool
     return not isinstance(result, Raised) and not any(one.changed for one in given)
 
 
-def _with_every_default(sample: Sample) -> tuple[Argument, ...]:
-    """The arguments of a Function, and after them the defaults of the parameters that were left out."""
-    arguments, defaults = sample.arguments, sample.subject.defaults
-    given = {a.in_list or a.name for a in arguments}
-    if sample.subject.function_class is None or not given or not given <= defaults.keys():
-        return arguments
-    last = max(k for k, name in enumerate(defaults) if name in given)
-    left_out = takewhile(lambda pair: pair[1] is not ..., list(defaults.items())[last + 1 :])
-    return (*arguments, *(Argument(name, default) for name, default in left_out))
-
-
 def _saved_tensors(call: Call) -> tuple[Tensor, ...]:
     """What forward saved for backward; empty where that cannot be read."""
     node = call.node
     result = None if node is None else guard.call(lambda: node.saved_tensors)
-    if result is None or isinstance(result, Raised):
-        return ()
-    return tuple(t for t in result.value if isinstance(t, Tensor))
+    saved = () if result is None or isinstance(result, Raised) else result.value
+    return tuple(filter(_is_readable, saved))
 
 
-def _is_same_memory(a: Tensor, b: Tensor) -> bool:
-    if not (_is_readable(a) and _is_readable(b)):
-        return False
-    return a.untyped_storage()._cdata == b.untyped_storage()._cdata and a.numel() > 0  # noqa: SLF001
+def _is_same_memory(a: Any, b: Tensor) -> bool:  # noqa: ANN401
+    return (
+        _is_readable(a) and a.untyped_storage()._cdata == b.untyped_storage()._cdata and a.numel() > 0  # noqa: SLF001
+    )
 
 
 def _is_readable(value: Any) -> bool:  # noqa: ANN401
     return isinstance(value, Tensor) and value.layout is torch.strided
 
 
-def _declared(sample: Sample) -> frozenset[str]:
+def _declared(sample: Sample) -> set[str | None]:
     """Names of the inputs that the spec declares as written into."""
-    return frozenset(t.name for i in sample.case.inputs for t in tensors_of(i) if t.mutated)
+    return {t.name for i in sample.case.inputs for t in tensors_of(i) if t.mutated}
 
 
 def _written_by_forward(sample: Sample, call: Call, before: dict[int, Snapshot]) -> Iterator[Finding]:
@@ -195,59 +204,67 @@ def _written_by_forward(sample: Sample, call: Call, before: dict[int, Snapshot])
         )
 
 
-def _written_by_backward(sample: Sample, before: dict[int, Snapshot]) -> Iterator[Finding]:
-    for position, snapshot in before.items():
-        name = sample.arguments[position].name
-        if snapshot.changed and name not in _declared(sample):
-            said = f"backward writes into the input `{name}`{snapshot.by_how_much}"
-            yield sample.finding("GV402", said, hint=REMEDY_CALLERS, input=name)
+def _held(sample: Sample, call: Call) -> Iterator[_Held]:
+    """What must outlive backward: what forward saved and returned, and its inputs."""
+    inputs = [(a, p) for a, p in zip(sample.arguments, call.passed, strict=True) if _is_readable(p)]
+    for number, tensor in enumerate(_saved_tensors(call)):
+        name = next((a.name for a, passed in inputs if _is_same_memory(passed, tensor)), None)
+        is_output = any(_is_same_memory(o, tensor) and o.shape == tensor.shape for o in call.outputs)
+        words = f"input `{name}`" if name else "output" if is_output else f"tensor {number}"
+        said = f"the saved {words}, of shape {list(tensor.shape)}"
+        yield _Held("GV403", said, REMEDY_SAVED, Snapshot.of(tensor), name, is_private=name is None)
+    for output in filter(_is_readable, call.outputs):
+        yield _Held("GV403", "the output", REMEDY_SAVED, Snapshot.of(output))
+    for argument, passed in inputs:
+        said = f"the input `{argument.name}`"
+        yield _Held("GV402", said, REMEDY_CALLERS, Snapshot.of(passed), argument.name)
 
 
-def _held(sample: Sample, call: Call) -> Iterator[tuple[str, str | None, Snapshot]]:
-    """What must outlive backward: (in words, name of the input it is, as it was)."""
-    saved = [t for t in _saved_tensors(call) if _is_readable(t)]
-    for number, tensor in enumerate(saved):
-        words, name = f"the saved tensor {number}, of shape {list(tensor.shape)}", None
-        for argument, passed in zip(sample.arguments, call.passed, strict=True):
-            if isinstance(passed, Tensor) and _is_same_memory(passed, tensor):
-                words, name = f"the saved input `{argument.name}`", argument.name
-        shared = [o for o in call.outputs if name is None and _is_same_memory(o, tensor)]
-        if shared:
-            whole = any(o.shape == tensor.shape for o in shared)
-            words = "the saved output" if whole else f"{words}, of which an output is a part"
-        yield words, name, Snapshot.of(tensor)
-    for output in call.outputs:
-        if _is_readable(output) and not any(_is_same_memory(output, tensor) for tensor in saved):
-            yield "the output", None, Snapshot.of(output)
-
-
-def _on_ctx(base: Verified, call: Call) -> list[Finding]:
+def _on_ctx(base: Verified, call: Call) -> Iterator[Finding]:
     """A warning for an input or output of the call that is an attribute of ctx."""
-    if base.sample.subject.across is not None:
-        return []
-    for attribute, tensor in _attributes(call.node):
-        pairs = zip(base.sample.arguments, call.passed, strict=True)
+    here = getattr(call.node, "__dict__", {}) if base.sample.subject.across is None else {}
+    kept = [(name, one) for name, value in list(here.items()) for one in tree_leaves(value)]
+    inputs = list(zip(base.sample.arguments, call.passed, strict=True))
+    for attribute, tensor in kept:
+        if not isinstance(tensor, Tensor):
+            continue
         is_float = tensor.is_floating_point() or tensor.is_complex()
-        name = next((a.name for a, p in pairs if p is tensor and is_float), None)
+        name = next((a.name for a, p in inputs if p is tensor and is_float), None)
         if name is not None or any(o is tensor for o in call.returned):
             words = "an output" if name is None else f"the input `{name}`"
-            return [
-                base.finding(
-                    "GV411",
-                    f"{words} is kept as ctx.{attribute}, not by ctx.save_for_backward",
-                    hint="Save inputs and outputs with ctx.save_for_backward and read ctx.saved_tensors: as "
-                    "an attribute they skip the check for in-place changes, and an output is freed by the "
-                    "garbage collector alone.",
-                    input=name,
-                )
-            ]
-    return []
+            said = f"{words} is kept as ctx.{attribute}, not by ctx.save_for_backward"
+            yield base.finding("GV411", said, hint=REMEDY_ATTRIBUTE, input=name)
+            return
 
 
-def _attributes(node: Any) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
-    """Tensors among the attributes of ctx, also inside a list, tuple or dict."""
-    for name, value in list(getattr(node, "__dict__", {}).items()):
-        inside = value.values() if isinstance(value, dict) else value
-        for item in inside if isinstance(value, list | tuple | dict) else (value,):
-            if isinstance(item, Tensor):
-                yield name, item
+def growing_memory(base: Verified) -> Varied:
+    """An error when every call leaves tensors behind that outlive its graph."""
+    grows = _alive() < _alive_after_a_call(base)
+    if grows:
+        counts = [_alive_after_a_call(base, collect=True) for _ in range(CALLS + 1)]
+        grows = all(one < later for one, later in pairwise(counts))
+    finding = base.finding(
+        "GV411",
+        f"memory grows with every call: {CALLS} of {CALLS} calls left tensors alive after their "
+        "graph was gone",
+        hint="Something outside ctx holds them: a list, a dict or an attribute of the class or the module. "
+        "Keep what backward needs with ctx.save_for_backward.",
+        severity=Severity.ERROR,
+    )
+    return Varied.of(finding if grows else None, calls=["freed"])
+
+
+def _alive_after_a_call(base: Verified, *, collect: bool = False) -> int:
+    """The tensors after a call; `collect`: without those in cycles, as one through ctx is."""
+    call = called(base.sample)
+    if not isinstance(call, Raised):
+        backward(base.sample, call.value, base.grad_outputs())
+    del call
+    if collect:
+        gc.collect()
+    return _alive()
+
+
+def _alive() -> int:
+    """How many tensors Python knows."""
+    return sum(issubclass(type(one), Tensor) for one in gc.get_objects())

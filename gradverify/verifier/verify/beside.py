@@ -36,8 +36,8 @@ from gradverify.verifier.collect.module_target import ModuleState
 from gradverify.verifier.dtypes.asked import wrong_natively
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.neighbours.guesses import guarded_at_unlisted
-from gradverify.verifier.questions.overlap import MOST_CASES
-from gradverify.verifier.questions.overlap import overlapping_cases as overlapped
+from gradverify.verifier.questions.again import MOST_CASES
+from gradverify.verifier.questions.again import overlapping_cases as overlapped
 from gradverify.verifier.verify.case_state import CaseState
 from gradverify.verifier.verify.past import past_constants
 from gradverify.verifier.verify.results import AtUndeclared, at_undeclared

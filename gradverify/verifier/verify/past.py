@@ -18,8 +18,7 @@ from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample
 from gradverify.verifier.interpreter.launches import programs
 from gradverify.verifier.neighbours.guesses import guarded
-from gradverify.verifier.questions.again import read_unwritten
-from gradverify.verifier.questions.overlap import overlapping
+from gradverify.verifier.questions.again import overlapping, read_unwritten
 from gradverify.verifier.questions.verified import verified
 from gradverify.verifier.verify.natively import judged_alone
 from gradverify.verifier.verify.results import beyond as judged_beyond
