@@ -191,7 +191,7 @@ PARTIAL = "partial"
 """Of `contract`: what a compiled backward returns cannot be read before the engine sums and casts it."""
 
 
-NOT_LOOKED_FOR = "a cause, a change of backward or smaller inputs beyond {} calls (--effort thorough: more)"
+NOT_LOOKED_FOR = "a cause or a change of backward beyond {} calls (--effort thorough: more)"
 """What is said where errors would have cost more calls than they may."""
 
 
@@ -236,7 +236,9 @@ class TargetState:
             case CaseStarted():
                 self.running = event
             case Found():
-                self.findings.append(replace(event.finding, captured=printed(event.printed_to)))
+                # While a cause is looked for nothing is printed that the first call has not printed.
+                told = self.findings[-1].captured if self.diagnosing else printed(event.printed_to)
+                self.findings.append(replace(event.finding, captured=told))
             case CaseVerified():
                 self.verified.append(event)
                 self.running = None

@@ -32,14 +32,12 @@ from gradverify.events import (
     NotInferred,
     Ready,
     Request,
-    Retry,
     Suggest,
     Verify,
 )
 from gradverify.model import RaisedError, shown_path
 from gradverify.verifier import guard, surroundings
 from gradverify.verifier.building import Live
-from gradverify.verifier.checks.kept import Kept
 from gradverify.verifier.checks.subject import first_line
 from gradverify.verifier.collect.discover import describe_target, discover, target_behind, why_no_target
 from gradverify.verifier.collect.importing import (
@@ -97,7 +95,6 @@ class Server:
         self._module: ModuleType | None = None
         self._shown_path = ""
         self._state = GlobalState.take()
-        self._kept = Kept()
         self._has_device = False
         """The module has set a default device."""
         self._has_unreached = False
@@ -166,13 +163,7 @@ class Server:
             case Infer():
                 yield self._infer(request)
             case Verify():
-                self._kept = Kept(request.target)
-                yield from verify(request, self._live(request, self._kept))
-                self._state.restore()
-            case Retry():
-                from gradverify.verifier.retrying import retry  # noqa: PLC0415
-
-                yield retry(request, self._live(request.verified, self._kept))
+                yield from verify(request, self._live(request))
                 self._state.restore()
             case Suggest():
                 from gradverify.verifier.suggest.suggest import suggest  # noqa: PLC0415
@@ -238,18 +229,17 @@ class Server:
         self._state.restore()
         return Inferred(found) if isinstance(found, Deduced) else NotInferred(found)
 
-    def _live(self, request: Verify, kept: Kept | None = None) -> Live:
+    def _live(self, request: Verify) -> Live:
         plan = request.plan
         self._set_device(request.settings.device)
         names = {plan.reference, plan.surrogate.path if plan.surrogate is not None else ""}
         names |= {name for case in plan.cases for name in (case.hook, *paths_of(case))}
         value = target_behind(self._find(request.target.attribute))
-        own = kept if kept is not None and kept.target == request.target else Kept(request.target)
         named = {name: self._find(name) for name in names if name}
         self._worlds = worlds_of(self._worlds, self._module, request)
         if self._worlds is not None:
             named |= {path: OnEachRank(path) for case in plan.cases for path in paths_of(case)}
-        return Live(value, named, own, worlds=self._worlds, has_unreached=self._has_unreached)
+        return Live(value, named, worlds=self._worlds, has_unreached=self._has_unreached)
 
     def _set_device(self, device: str) -> None:
         """Where a module has set a default device, its code has the one that it is verified on."""
@@ -273,10 +263,6 @@ def _with_cases(request: Request) -> Request:
     match request:
         case Verify():
             return _made(request)
-        case Retry(case=case):
-            verified = _made(request.verified)
-            cases = verified.plan.cases if case is None else (case,)
-            return replace(request, verified=replace(verified, plan=replace(verified.plan, cases=cases)))
         case Suggest():
             return replace(request, verified=_made(request.verified))
         case _:

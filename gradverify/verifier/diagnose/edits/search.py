@@ -301,7 +301,7 @@ MOST_STEPS = 2_000_000
 """Expressions that all changed backwards together may evaluate: a loop has many in one backward."""
 
 SHARE = 4
-"""Of the calls that are left, one of so many is kept for other gradients, and for smaller inputs."""
+"""Of the calls that are left, one of so many is kept for other gradients."""
 
 AGREES = 1e-7
 """Gradients of multiples agree within this share of the sum of their terms."""
@@ -335,7 +335,7 @@ def one_edit(pairs: Pairs) -> Cause | None:
 def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
     """Whether a change is found; it is kept for the other gradients, and so is that there is none."""
     wrong = frozenset(pair.name for point in points for pair in point.pairs() if pair.is_wrong)
-    if not own.repairs.is_searched or wrong in own.repairs.searched:
+    if wrong in own.repairs.searched:
         return False
     own.repairs.searched.add(wrong)
     run = _traced(own)
