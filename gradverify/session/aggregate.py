@@ -235,10 +235,9 @@ class TargetState:
         match event:
             case CaseStarted():
                 self.running = event
-            case Found():
-                # While a cause is looked for nothing is printed that the first call has not printed.
-                told = self.findings[-1].captured if self.diagnosing else printed(event.printed_to)
-                self.findings.append(replace(event.finding, captured=told))
+            case Found(finding=found):
+                before = (f.captured for f in self.findings if self.diagnosing and f.code == found.code)
+                self.findings.append(replace(found, captured=next(before, printed(event.printed_to))))
             case CaseVerified():
                 self.verified.append(event)
                 self.running = None
