@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from gradverify.cases.further import with_cases
 from gradverify.deduced import Attempt, Deduced
@@ -52,6 +53,7 @@ from gradverify.verifier.guard import Raised, lacking_at_import, of_another_vers
 from gradverify.verifier.inputs.arguments import OnEachRank, paths_of
 from gradverify.verifier.interpreter.launches import interpret_kernels, watch_kernels
 from gradverify.verifier.module_state import Left, outside_ctx
+from gradverify.verifier.numerics.calling import bits_of
 from gradverify.verifier.raised_errors import describe, raised_by_users
 from gradverify.verifier.ranks.worlds import Worlds, worlds_of
 from gradverify.verifier.run import verify
@@ -60,6 +62,9 @@ from gradverify.verifier.verify.verification import is_wanted
 
 AS_LOADED = Surroundings.take()
 """Before any user code: workers are forked from a process that has this."""
+
+NO_MEMORY = "can't allocate memory"
+"""In torch's message for an allocation on the CPU that the system refuses."""
 
 TELLING = (Found, CaseVerified)
 """Events that say something of the target: not to be believed once its code has replaced what judges it."""
@@ -139,6 +144,8 @@ class Server:
         if raised := raised_by_users(error):
             said = f"raised {raised.type} where its results were used"
             raise DisturbedError(f"its code {said}", raised) from error
+        if said := _of_its_tensors(error):
+            raise DisturbedError(said) from error
 
     def _left_behind(self, before: Left, request: Request) -> Iterator[Event]:
         """See what is not as it was; of a verification it is reported."""
@@ -279,6 +286,18 @@ def _require(before: Surroundings, who: str = "its code") -> None:
     if names := before.replaced():
         before.put_back()
         raise DisturbedError(f"{who} {surroundings.reported(names)}")
+
+
+def _of_its_tensors(error: Exception) -> str:
+    """Why torch cannot do with a target's tensors what it does with others; empty where it is another reason."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or NO_MEMORY in str(error):
+        return "its sizes take more memory than there is"
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    met = tree_leaves(list(last.tb_frame.f_locals.values())) if last is not None else []
+    is_unread = any(isinstance(one, torch.Tensor) and bits_of(one) is None for one in met)
+    return "its code made a tensor whose numbers torch cannot read one by one" if is_unread else ""
 
 
 def _imported(path: Path) -> tuple[Imported, torch.device | None]:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gradverify.model import Finding, Severity, TargetKind, tensors_of
@@ -19,7 +18,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.numerics.calling import Snapshot
+from gradverify.verifier.numerics.calling import Snapshot, bits_of
 from gradverify.verifier.questions.call import Call, backward, called
 from gradverify.verifier.questions.verified import Variant, Varied, Verified, known
 
@@ -161,7 +160,7 @@ def _is_same_memory(a: Tensor, b: Tensor) -> bool:
 
 
 def _is_readable(value: Any) -> bool:  # noqa: ANN401
-    return isinstance(value, Tensor) and value.layout is torch.strided
+    return isinstance(value, Tensor) and bits_of(value) is not None
 
 
 def _declared(sample: Sample) -> frozenset[str]:

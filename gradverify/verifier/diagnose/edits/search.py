@@ -65,6 +65,7 @@ from gradverify.verifier.diagnose.evidence import (
     Point,
     sizes_seen,
 )
+from gradverify.verifier.numerics.calling import bits_of
 
 WHOLE = ast.expr | ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Expr
 """What may be written anew around a change: nothing with further statements in it."""
@@ -375,7 +376,8 @@ def edits_of(run: TracedBackward) -> Iterator[Edit]:
     """The likeliest first: of what is there, what may be lost around it, then what stands elsewhere."""
     yield from computed_out_of_place(run.source)
     yield from of_statements(run.source.whole)
-    values = [(slot, run.values[k]) for k, slot in enumerate(run.slots) if k in run.values]
+    every = [(slot, run.values[k]) for k, slot in enumerate(run.slots) if k in run.values]
+    values = [(slot, v) for slot, v in every if not isinstance(v, Tensor) or bits_of(v) is not None]
     for slot, _ in values:
         yield from written_elsewhere(slot, run.written)
     for slot, value in values:
