@@ -63,9 +63,6 @@ from gradverify.verifier.verify.verification import is_wanted
 AS_LOADED = Surroundings.take()
 """Before any user code: workers are forked from a process that has this."""
 
-NO_MEMORY = "can't allocate memory"
-"""In torch's message for an allocation on the CPU that the system refuses."""
-
 TELLING = (Found, CaseVerified)
 """Events that say something of the target: not to be believed once its code has replaced what judges it."""
 
@@ -289,8 +286,8 @@ def _require(before: Surroundings, who: str = "its code") -> None:
 
 
 def _of_its_tensors(error: Exception) -> str:
-    """Why torch cannot do with a target's tensors what it does with others; empty where it is another reason."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or NO_MEMORY in str(error):
+    """What of a target's tensors torch cannot work with; empty where an exception has another reason."""
+    if guard.lacks_memory(describe(error)):
         return "its sizes take more memory than there is"
     last = error.__traceback__
     while last is not None and last.tb_next is not None:

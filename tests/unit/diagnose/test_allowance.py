@@ -11,6 +11,7 @@ from gradverify.verifier.building import Live
 from gradverify.verifier.checks import kept
 from gradverify.verifier.checks.kept import LEAST, Allowance
 from gradverify.verifier.run import verify
+from gradverify.verifier.verify import shrinking
 from gradverify.verifier.verify.shrinking import MOST_CALLS
 
 from .diagnosing import OTHER_SIZES, SIZES, case_at
@@ -76,3 +77,16 @@ def test_what_was_not_looked_for_is_said(monkeypatch):
     monkeypatch.setattr(kept, "LEAST", 40)
     monkeypatch.setattr(kept, "TIMES", 0)
     assert AllowanceSpent(40) in list(verify(asked(), Live(Long)))
+
+
+def test_smaller_inputs_take_sixty_calls_and_are_the_same_each_time(monkeypatch):
+    def calls():
+        start = guard.CALLS.made
+        events = [e.finding for e in verify(asked(), Live(Long)) if isinstance(e, Found)]
+        return guard.CALLS.made - start, [f for f in events if f.case and f.case.shrunk]
+
+    (taken, shown), again = calls(), calls()
+    assert (taken, shown) == again
+    assert [f.case.shrunk.point for f in shown] == ["plain"]
+    monkeypatch.setattr(shrinking, "MOST_CALLS", 0)
+    assert taken - MOST_CALLS <= calls()[0] < taken
