@@ -4,7 +4,7 @@ import pytest
 import torch
 from extent import with_long
 
-from gradverify.events import AllowanceSpent, DiagnosisStarted, Verify
+from gradverify.events import AllowanceSpent, DiagnosisStarted, Found, Verify
 from gradverify.model import Effort, InputSource, Parameter, Settings, Target, TargetKind, TargetPlan
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live
