@@ -23,8 +23,7 @@ if TYPE_CHECKING:  # the hypotheses are many modules, and most targets need none
 TIMES = 8
 """Times the calls that verifying took: whoever has waited for that waits for so much more at most. Of 53
 wrong backwards in `benchmarks/cases/wrong`, 2 lost their cause and 4 of 34 their fix at 2, and 2 their fix at
-4; none at 6, where 52 of 60 findings keep the smaller inputs that they had without any limit. At 8 five wrong
-gradients of one mistake are still shown at the smallest inputs."""
+4; none at 6."""
 
 TIMES_IF_THOROUGH = 10
 """The same with `--effort thorough`."""

@@ -19,12 +19,14 @@ from gradverify.rules import Family, rule
 from gradverify.verifier import guard
 from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.kept import Build, Kept, Place
+from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample
 from gradverify.verifier.guard import NotJudgedError, Raised
-from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.problem import CallProblem, Graph
 from gradverify.verifier.ranks.world import OutOfStepError
-from gradverify.verifier.verify.jacobians import first_asked, rounding_of, second_asked, slopes
+from gradverify.verifier.verify.jacobians import rounding_of, second_asked, slopes
 from gradverify.verifier.verify.orders import LINEAR, is_cut, nonlinear
+from gradverify.verifier.verify.witnessing import first_order, witnesses_of
 from gradverify.verifier.verify.words import wrong_gradient, wrong_second
 from gradverify.verifier.witnesses.answers import Asked, Wrong
 from gradverify.verifier.witnesses.claim import units
@@ -183,15 +185,19 @@ class _Search:
         return self.until - guard.CALLS.made
 
     def _looked(self, place: Place, order: int) -> _There:
-        sample = self.kept.sample(place, self.build) if self.left > BESIDE_ROWS else None
+        built = self.build(place.case) if self.left > BESIDE_ROWS else None
+        if built is None or isinstance(built, Finding) or built[0].surrogate is not None:
+            return _There()
+        graphs: list[Graph] = []
+        sample = self.kept.samples[place] = prepare(*built, place.point, place.draw, graphs)
         if isinstance(sample, NoSample):
             return _There(sample.findings)
-        if not isinstance(sample, Sample) or sample.subject.surrogate is not None:
-            return _There()
         count = sample.problem.outputs.size if order == 1 else sample.inputs.size
         asked = None
-        if order * BESIDE_ROWS + 2 * count <= self.left:
-            asked = (first_asked if order == 1 else second_asked)(sample)
+        if order * BESIDE_ROWS + 2 * count <= self.left and order == 1:
+            asked = first_order(sample, graphs[0], witnesses_of(sample), declared=True)
+        elif order * BESIDE_ROWS + 2 * count <= self.left:
+            asked = second_asked(sample)
         if asked is None:
             return _There()
         rows = units(asked.problem.outputs.size)
