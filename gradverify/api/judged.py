@@ -54,9 +54,6 @@ LARGEST_JACOBIAN = 4_000_000
 MOST_ROWS = 2000
 """Rows up to which a grad_output for each is made: 32 MB."""
 
-WORST = 5
-"""Entries that a report shows."""
-
 BESIDE = 2.0**-12
 """How far beside x forward is compared with itself, with a graph and without: as far as a proof steps."""
 
@@ -228,7 +225,7 @@ def _confirmed(asked: Asked, derived: Tensor, measured: Sequence[Entry]) -> bool
 def _held(asked: Asked, rows_of: Rows, options: Options) -> tuple[dict[Pair, Wrong], dict[Pair, Wrong]]:
     """What is off beyond the tolerance, and below it, of each (output, input)."""
     claimed, expected, _ = rows_of
-    different = differing(asked, claimed, expected, units(len(claimed)))
+    different, exact = differing(asked, claimed, expected, units(len(claimed))), torch.zeros_like(expected)
     inputs = asked.values.inputs
     off = _sizes(claimed - expected, inputs)
     beyond = different & ~(off <= options.atol + options.rtol * _sizes(expected, inputs))
@@ -237,33 +234,11 @@ def _held(asked: Asked, rows_of: Rows, options: Options) -> tuple[dict[Pair, Wro
     for o, output in enumerate(asked.problem.outputs.blocks):
         for i, source in enumerate(inputs.blocks):
             rows, columns = slice(output.start, output.stop), slice(source.start, source.stop)
-            matrices = claimed[rows, columns], expected[rows, columns]
+            matrices = claimed[rows, columns], expected[rows, columns], exact[rows, columns]
             for kind, at in zip(found, (beyond[rows, columns], finer[rows, columns]), strict=True):
                 if bool(at.any()):
-                    kind[o, i] = _of_matrices(*matrices, at, output.start, source.start)
+                    kind[o, i] = Wrong.of(*matrices, at, output.start, source.start)
     return found
-
-
-def _of_matrices(claimed: Tensor, expected: Tensor, at: Tensor, row: int, column: int) -> Wrong:
-    """The answer for one (output, input) whose entries are all known; `at` are those that are off."""
-    off = torch.where(at, (claimed - expected).abs().nan_to_num(torch.inf), -1.0)
-    order = off.reshape(-1).argsort(descending=True, stable=True)
-    worst = order[: min(WORST, int(at.sum()))].tolist()
-    places = [divmod(place, claimed.shape[1]) for place in worst]
-    entries = [
-        Entry(row + r, column + c, float(claimed[r, c]), float(expected[r, c]), 0.0) for r, c in places
-    ]
-    known = expected.abs()[expected.isfinite()]
-    return Wrong(
-        tuple(entries),
-        int(at.sum()),
-        at.numel(),
-        float(known.max()) if known.numel() else 0.0,
-        both=True,
-        nonfinite=not bool(claimed[at].isfinite().any()),
-        missing=not bool(claimed.any()),
-        matrices=(claimed, expected, at),
-    )
 
 
 def _sizes(matrix: Tensor, inputs: Layout) -> Tensor:

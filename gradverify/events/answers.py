@@ -143,20 +143,10 @@ class AllowanceSpent:
 
 @dataclass(frozen=True)
 class DiagnosisStarted:
-    """Every case was verified; what failed is run again, to find out why.
+    """Every case was verified; what failed is run again, to find out why, and at smaller inputs.
 
-    Findings come once more, with their cause: whatever happens from here on costs no verdict.
+    Findings come once more, with what was found: whatever happens from here on costs no verdict.
     """
-
-
-@dataclass(frozen=True)
-class Retried:
-    """What became of a finding at other inputs."""
-
-    finding: Finding | None
-    """The same mistake there, with its cause if that was asked for; None where it is not seen."""
-    spent: int = 0
-    """Calls that errors may cost, where this would take more and was not looked for."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +237,6 @@ Event = (
     | BeyondJudged
     | AllowanceSpent
     | DiagnosisStarted
-    | Retried
     | Suggested
     | NotSuggested
     | Called

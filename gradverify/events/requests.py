@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradverify.model import Case, Finding, InputSource, Point, Settings, Target, TargetPlan
+from gradverify.model import InputSource, Settings, Target, TargetPlan
 
 
 @dataclass(frozen=True)
@@ -73,21 +73,6 @@ class Verify:
 
 
 @dataclass(frozen=True)
-class Retry:
-    """See whether a finding shows itself at other inputs; answered by one `Retried`."""
-
-    verified: Verify
-    """The request that it answered."""
-    finding: Finding
-    point: Point
-    draw: int
-    with_cause: bool
-    """Its cause must be found there, too."""
-    case: Case | None = None
-    """The case of those inputs, which may be no planned one; None where the plan has but that."""
-
-
-@dataclass(frozen=True)
 class Suggest:
     """Write the right backward of one target, judged at the cases of its plan."""
 
@@ -95,4 +80,4 @@ class Suggest:
     """The request of its verification."""
 
 
-Request = Collect | Bind | Infer | Verify | Retry | Suggest
+Request = Collect | Bind | Infer | Verify | Suggest

@@ -217,3 +217,25 @@ class Finding:
     """A command line that shows this finding again."""
     derivable: bool = False
     """`gradverify suggest` has something to derive the right backward from."""
+
+    @property
+    def telling(self) -> tuple[int, bool, float, bool, bool, bool, bool, bool, int]:
+        """Among findings on the same input the least of these is reported.
+
+        The worst first; ordinary values before a declared range's ends and special points. A finding comes
+        again with its cause, with more of a hint, as one from which a backward can be derived, or at smaller
+        inputs, once that is known: then that one is reported. A change that makes it right comes before one
+        that refuses.
+        """
+        special = self.case is not None and self.case.point is not Point.TYPICAL
+        return (
+            tuple(Severity).index(self.severity),
+            special,
+            -self.badness,
+            self.case is None or self.case.shrunk is None,
+            not self.cause,
+            not self.changes,
+            any(change.refuses for change in self.changes),
+            not self.derivable,
+            -len(self.hint),
+        )

@@ -191,7 +191,7 @@ PARTIAL = "partial"
 """Of `contract`: what a compiled backward returns cannot be read before the engine sums and casts it."""
 
 
-NOT_LOOKED_FOR = "a cause, a change of backward or smaller inputs beyond {} calls (--effort thorough: more)"
+NOT_LOOKED_FOR = "a cause or a change of backward beyond {} calls (--effort thorough: more)"
 """What is said where errors would have cost more calls than they may."""
 
 
@@ -235,8 +235,9 @@ class TargetState:
         match event:
             case CaseStarted():
                 self.running = event
-            case Found():
-                self.findings.append(replace(event.finding, captured=printed(event.printed_to)))
+            case Found(finding=found):
+                before = (f.captured for f in self.findings if self.diagnosing and f.code == found.code)
+                self.findings.append(replace(found, captured=next(before, printed(event.printed_to))))
             case CaseVerified():
                 self.verified.append(event)
                 self.running = None

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from gradverify.model import Point, Severity, Verdict
+from gradverify.model import Severity, Verdict
 
 if TYPE_CHECKING:
     from gradverify.model import Finding, TargetReport
@@ -85,7 +86,7 @@ def merge_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
         groups.setdefault(key, []).append(finding)
     merged = []
     for group in groups.values():
-        worst = min(group, key=_telling)
+        worst = min(group, key=attrgetter("telling"))
         cases = {f.case.id for f in group if f.case is not None}
         merged.append(replace(worst, cases_affected=max(1, len(cases))))
     return tuple(sorted(merged, key=_order))
@@ -109,25 +110,6 @@ def summary_of(reports: Sequence[TargetReport]) -> tuple[tuple[str, int], ...]:
     return (
         ("targets", len(reports)), *by_verdict, ("first_order_only", sum(r.first_order_only for r in reports))
     )  # fmt: skip
-
-
-def _telling(finding: Finding) -> tuple[int, bool, float, bool, bool, bool, bool, int]:
-    """The worst first; ordinary values before a declared range's ends and special points.
-
-    A finding comes again with its cause, with more of a hint, or as one from which a backward can be derived,
-    once that is known: then that one is reported. A change that makes it right comes before one that refuses.
-    """
-    special = finding.case is not None and finding.case.point is not Point.TYPICAL
-    return (
-        _SEVERITIES.index(finding.severity),
-        special,
-        -finding.badness,
-        not finding.cause,
-        not finding.changes,
-        any(change.refuses for change in finding.changes),
-        not finding.derivable,
-        -len(finding.hint),
-    )
 
 
 def _order(finding: Finding) -> tuple[int, str, str, int, str, str]:

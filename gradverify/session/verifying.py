@@ -24,7 +24,6 @@ from gradverify.session.outcome import INCONCLUSIVE_CODES, NOT_VERIFIED, UNCHECK
 from gradverify.session.planning import NoInputs, Planned, fitting, infer_plan, seed_of
 from gradverify.session.programs import own_program_of, record_command
 from gradverify.session.request import Request, TargetProgress
-from gradverify.session.shrinking import REFUSED, shrunk
 from gradverify.session.worker_ended import WorkerError
 from gradverify.source import uses_complex
 from gradverify.spec.read import SpecFile
@@ -34,6 +33,9 @@ OTHER_INPUTS = "Give it valid inputs in a spec, in an entry of its own: `Name@ot
 
 MOST_SHAPES = 4
 """Declared shapes that are reported of a refusal."""
+
+REFUSED = "GV002"
+"""The code of a forward that raises."""
 
 NOT_GREEN = UNCHECKED_CODES | INCONCLUSIVE_CODES
 """Codes that no verified target has, whatever their severity."""
@@ -100,8 +102,6 @@ def _verified(
         planned.module.close()
         bug = take_end(planned, state, error, request)
         return Judged(state.report(), bug)
-    progress.at("looking for smaller inputs" if report.status is Verdict.FAILED else "")
-    report = shrunk(report, planned, state, request)
     reported = (_with_declared_shapes(finding, planned, plan.cases) for finding in report.findings)
     report = _with_own_program(replace(report, findings=tuple(reported)), planned)
     return Judged(report, applied=state.applied)

@@ -1,6 +1,6 @@
 """The one place that calls user code. Whatever it does comes back as a value: `Returned` or `Raised`.
 
-What this machine lacks: a GPU, and what follows for kernels that want one; a package.
+What this machine lacks: a GPU, and what follows for kernels that want one; a package; memory.
 
 An exception that tells of the machine says nothing of the Function: it is not verified, and has not failed.
 """
@@ -49,6 +49,9 @@ _SPEAKS_OF_A_GPU = re.compile(r"(?i:\b(?:cuda|gpus?|nvidia|rocm)\b|\bis_cuda\b)|
 
 _NO_POINTER = "cannot be accessed from Triton (cpu tensor?)"
 """In Triton's message for a tensor of the CPU, where a kernel is compiled."""
+
+_NO_MEMORY = "can't allocate memory"
+"""In torch's message for an allocation on the CPU that the system refuses."""
 
 _NO_NUMPY = "{device} device type tensor to numpy"
 """In torch's message of Tensor.numpy, which takes tensors of the CPU alone; `device` may be `cuda:0`."""
@@ -115,7 +118,14 @@ def lacking_at_import(error: RaisedError) -> str:
     return f"{lacks}{_GPU}." if is_of_a_gpu else lacks
 
 
+TOO_LARGE = "It takes more memory than there is here. Use smaller sizes."
+
 _GPU = "`--device cuda` verifies it where there is one"
+
+
+def lacks_memory(error: RaisedError) -> bool:
+    """Whether an exception tells that there was no memory for what was asked for."""
+    return error.type in {"MemoryError", "OutOfMemoryError"} or _NO_MEMORY in error.message
 
 
 def _lacking(error: RaisedError, device: str) -> tuple[str, bool]:
@@ -125,7 +135,7 @@ def _lacking(error: RaisedError, device: str) -> tuple[str, bool]:
             "Without a GPU, kernels run in Triton's interpreter, which does not support all of Triton. ",
             True,
         )
-    absent = not_imported(error)
+    absent = not_imported(error) or (TOO_LARGE if lacks_memory(error) else "")
     if absent:
         return absent, False
     none = "" if accelerators() else ", and there is none here"

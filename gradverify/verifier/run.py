@@ -16,6 +16,7 @@ from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verify.disagreements import stopped_by
 from gradverify.verifier.verify.loop import verified
+from gradverify.verifier.verify.shrinking import with_smaller_inputs
 from gradverify.verifier.verify.verification import Verification, verifying
 
 
@@ -23,7 +24,7 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     """Verify a target on its cases; findings are sent as they are made."""
     with verifying(request, live) as asked:
         try:
-            yield from _with_causes(asked)
+            yield from with_smaller_inputs(_with_causes(asked), request.plan, live.kept, asked.build)
         except (OutOfStepError, NotJudgedError) as error:
             where = asked.visited[-1].where if asked.visited else None
             yield from asked.reported([stopped_by(error, where)])

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from gradverify.cases.further import with_cases
 from gradverify.deduced import Attempt, Deduced
@@ -32,14 +33,12 @@ from gradverify.events import (
     NotInferred,
     Ready,
     Request,
-    Retry,
     Suggest,
     Verify,
 )
 from gradverify.model import RaisedError, shown_path
 from gradverify.verifier import guard, surroundings
 from gradverify.verifier.building import Live
-from gradverify.verifier.checks.kept import Kept
 from gradverify.verifier.checks.subject import first_line
 from gradverify.verifier.collect.discover import describe_target, discover, target_behind, why_no_target
 from gradverify.verifier.collect.importing import (
@@ -54,6 +53,7 @@ from gradverify.verifier.guard import Raised, lacking_at_import, of_another_vers
 from gradverify.verifier.inputs.arguments import OnEachRank, paths_of
 from gradverify.verifier.interpreter.launches import interpret_kernels, watch_kernels
 from gradverify.verifier.module_state import Left, outside_ctx
+from gradverify.verifier.numerics.calling import bits_of
 from gradverify.verifier.raised_errors import describe, raised_by_users
 from gradverify.verifier.ranks.worlds import Worlds, worlds_of
 from gradverify.verifier.run import verify
@@ -97,7 +97,6 @@ class Server:
         self._module: ModuleType | None = None
         self._shown_path = ""
         self._state = GlobalState.take()
-        self._kept = Kept()
         self._has_device = False
         """The module has set a default device."""
         self._has_unreached = False
@@ -142,6 +141,8 @@ class Server:
         if raised := raised_by_users(error):
             said = f"raised {raised.type} where its results were used"
             raise DisturbedError(f"its code {said}", raised) from error
+        if said := _of_its_tensors(error):
+            raise DisturbedError(said) from error
 
     def _left_behind(self, before: Left, request: Request) -> Iterator[Event]:
         """See what is not as it was; of a verification it is reported."""
@@ -166,13 +167,7 @@ class Server:
             case Infer():
                 yield self._infer(request)
             case Verify():
-                self._kept = Kept(request.target)
-                yield from verify(request, self._live(request, self._kept))
-                self._state.restore()
-            case Retry():
-                from gradverify.verifier.retrying import retry  # noqa: PLC0415
-
-                yield retry(request, self._live(request.verified, self._kept))
+                yield from verify(request, self._live(request))
                 self._state.restore()
             case Suggest():
                 from gradverify.verifier.suggest.suggest import suggest  # noqa: PLC0415
@@ -238,18 +233,17 @@ class Server:
         self._state.restore()
         return Inferred(found) if isinstance(found, Deduced) else NotInferred(found)
 
-    def _live(self, request: Verify, kept: Kept | None = None) -> Live:
+    def _live(self, request: Verify) -> Live:
         plan = request.plan
         self._set_device(request.settings.device)
         names = {plan.reference, plan.surrogate.path if plan.surrogate is not None else ""}
         names |= {name for case in plan.cases for name in (case.hook, *paths_of(case))}
         value = target_behind(self._find(request.target.attribute))
-        own = kept if kept is not None and kept.target == request.target else Kept(request.target)
         named = {name: self._find(name) for name in names if name}
         self._worlds = worlds_of(self._worlds, self._module, request)
         if self._worlds is not None:
             named |= {path: OnEachRank(path) for case in plan.cases for path in paths_of(case)}
-        return Live(value, named, own, worlds=self._worlds, has_unreached=self._has_unreached)
+        return Live(value, named, worlds=self._worlds, has_unreached=self._has_unreached)
 
     def _set_device(self, device: str) -> None:
         """Where a module has set a default device, its code has the one that it is verified on."""
@@ -273,10 +267,6 @@ def _with_cases(request: Request) -> Request:
     match request:
         case Verify():
             return _made(request)
-        case Retry(case=case):
-            verified = _made(request.verified)
-            cases = verified.plan.cases if case is None else (case,)
-            return replace(request, verified=replace(verified, plan=replace(verified.plan, cases=cases)))
         case Suggest():
             return replace(request, verified=_made(request.verified))
         case _:
@@ -293,6 +283,18 @@ def _require(before: Surroundings, who: str = "its code") -> None:
     if names := before.replaced():
         before.put_back()
         raise DisturbedError(f"{who} {surroundings.reported(names)}")
+
+
+def _of_its_tensors(error: Exception) -> str:
+    """What of a target's tensors torch cannot work with; empty where an exception has another reason."""
+    if guard.lacks_memory(describe(error)):
+        return "its sizes take more memory than there is"
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    met = tree_leaves(list(last.tb_frame.f_locals.values())) if last is not None else []
+    is_unread = any(isinstance(one, torch.Tensor) and bits_of(one) is None for one in met)
+    return "its code made a tensor whose numbers torch cannot read one by one" if is_unread else ""
 
 
 def _imported(path: Path) -> tuple[Imported, torch.device | None]:

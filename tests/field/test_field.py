@@ -102,7 +102,7 @@ CASES = [
     right("legacy_state/scaled", "Scaled?", words=("GV812",)),
     right("shadowed_buffers/layer", "Double Layer"),
 ]
-"""Everything; `crash_sparse_argument` of a sparse tensor that is compared in the search for a fix is still open."""
+"""Everything."""
 
 
 def _parameters() -> list[object]:

@@ -48,7 +48,6 @@ READ_VARIABLES = ("typer.rich_utils",)
 FRONT = (session, report, spec, lint, source)
 FOR_MANY = (
     "gradverify.verifier.infer.deduce",
-    "gradverify.verifier.retrying",
     "gradverify.verifier.diagnose.findings",
 )
 """What a worker loads on request, and many tests ask for."""

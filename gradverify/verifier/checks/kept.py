@@ -1,4 +1,4 @@
-"""What is kept of one target from request to request, and how many calls its errors may cost."""
+"""What is kept of one target while it is verified, and how many calls its errors may cost."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gradverify.model import Case, CasePoint, Effort, Finding, Point, Target
+from gradverify.model import Case, CasePoint, Effort, Finding, Point
 from gradverify.model.words import Scalar
-from gradverify.rules import Family
 from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.samples import prepare
@@ -24,8 +23,7 @@ if TYPE_CHECKING:  # the hypotheses are many modules, and most targets need none
 TIMES = 8
 """Times the calls that verifying took: whoever has waited for that waits for so much more at most. Of 53
 wrong backwards in `benchmarks/cases/wrong`, 2 lost their cause and 4 of 34 their fix at 2, and 2 their fix at
-4; none at 6, where 52 of 60 findings keep the smaller inputs that they had without any limit. At 8 five wrong
-gradients of one mistake are still shown at the smallest inputs."""
+4; none at 6."""
 
 TIMES_IF_THOROUGH = 10
 """The same with `--effort thorough`."""
@@ -89,16 +87,13 @@ class Place:
 
 @dataclass
 class Kept:
-    """Of one target, from the request that verifies it to the last one about its findings."""
+    """Of one target, from its first sample to what is said of its findings."""
 
-    target: Target | None = None
     allowance: Allowance = field(default_factory=Allowance)
     """Calls that its errors may cost."""
     samples: dict[Place, Sample | NoSample] = field(default_factory=dict)
     points: dict[tuple[Place, int], evidence.Point | None] = field(default_factory=dict)
     """What a diagnosis starts from, by the place and the order of the derivative."""
-    findings: dict[tuple[Place, Family], tuple[Finding, ...]] = field(default_factory=dict)
-    """What a family of checks said where it was asked alone."""
     causes: dict[tuple[str, int | None, str | None], Diagnosis] = field(default_factory=dict)
     """By code, output and input of a finding."""
     reader: Reader = field(default_factory=Reader)
@@ -111,12 +106,14 @@ class Kept:
     """What was learnt of it from sample to sample."""
     repairs: Repairs | None = None
     """Changes of its backward that make it right; made where a cause is looked for."""
+    with_what_holds: Callable[[Finding, Place], Finding] | None = None
+    """A finding with those of its changes that are right at a place; made where a cause is looked for."""
 
     def begin(self) -> None:
         """Forget everything: the target is verified anew."""
-        for kept in (self.samples, self.points, self.findings, self.causes, self.precision, self.learnt):
+        for kept in (self.samples, self.points, self.causes, self.precision, self.learnt):
             kept.clear()
-        self.repairs = None
+        self.repairs = self.with_what_holds = None
         self.short = ""
         self.reader.reset()
 

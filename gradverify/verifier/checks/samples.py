@@ -26,6 +26,7 @@ from gradverify.verifier.checks.subject import (
     NOTHING_CHOSEN,
     RETURNS_NOTHING,
     SUBCLASS,
+    UNREADABLE,
     NoSample,
     Sample,
     Subject,
@@ -37,7 +38,7 @@ from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument, build_arguments
 from gradverify.verifier.inputs.native_values import call_hook, native_arguments
-from gradverify.verifier.numerics.calling import foreign_kind
+from gradverify.verifier.numerics.calling import bits_of, foreign_kind
 from gradverify.verifier.numerics.problem import (
     CallProblem,
     Counter,
@@ -128,9 +129,11 @@ def prepared(
     connected = [i for i in continuous if returned[i].requires_grad]
     marks = subject.has_python_backward
     foreign = foreign_kind(result.value)
-    if foreign or not any(isinstance(r, Tensor) for r in returned):
-        reason = EIGHT_BITS if foreign.startswith("torch.") else SUBCLASS if foreign else RETURNS_NOTHING
-        return unusable(reason, where, foreign or subject.target.name)
+    unread = next((f"output {i}" for i in continuous if bits_of(returned[i]) is None), "")
+    if foreign or unread or not any(isinstance(r, Tensor) for r in returned):
+        known = SUBCLASS if foreign else UNREADABLE if unread else RETURNS_NOTHING
+        reason = EIGHT_BITS if foreign.startswith("torch.") else known
+        return unusable(reason, where, foreign or unread or subject.target.name)
     if continuous and marks and not any(a.differentiable for a in arguments):
         return unusable(ALL_CONSTANT, where)
     if not continuous or (marks and not connected):

@@ -36,7 +36,7 @@ from gradverify.verifier.checks.wording import (
 from gradverify.verifier.collect.discover import wrapped_backward
 from gradverify.verifier.collect.forward_itself import StandInContext, run_watched
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
+from gradverify.verifier.numerics.calling import copies, returned_tensors, same_bits, substitute
 from gradverify.verifier.numerics.problem import VjpProblem
 
 DECORATOR = once_differentiable.__name__
@@ -182,8 +182,7 @@ def _kept(function: type[Function], sample: Sample, second: VjpProblem) -> Itera
         values.append((named.get(id(value)) or own or f"ctx.saved_tensors[{position}]", value))
     for name, value in values:
         if isinstance(value, Tensor) and value.requires_grad and not any(value is k for k in known):
-            tensors = (k for k in known if isinstance(k, Tensor) and k.shape == value.shape)
-            yield name, any(torch.equal(value, k) for k in tensors)
+            yield name, any(same_bits(value, k) for k in known if isinstance(k, Tensor))
 
 
 FIRST_ORDER_ONLY = (

@@ -41,6 +41,10 @@ SUBCLASS = (
     "forward returns `{said}`, a subclass of Tensor with operations of its own: that is not supported",
     "Name a function in `target:` that returns plain tensors: `y.as_subclass(torch.Tensor)`.",
 )
+UNREADABLE = (
+    "forward returns {said}, whose numbers torch cannot read one by one: that is not supported",
+    "Name a function in `target:` that returns ordinary tensors.",
+)
 RETURNS_NOTHING = (
     "`{said}` returns no tensor: there is nothing to differentiate",
     "Name a function in `target:` that returns the tensors to be verified.",

@@ -29,10 +29,10 @@ from gradverify.verifier.diagnose.confirmation import (
 from gradverify.verifier.diagnose.edits.same_values import asked_of_each_input, out_of_place, recomputed_in
 from gradverify.verifier.diagnose.edits.search import known_backwards, one_edit
 from gradverify.verifier.diagnose.evidence import Cause, InBackward, Options, Pair, in_words
-from gradverify.verifier.diagnose.ladder import diagnose, holds_at, together
+from gradverify.verifier.diagnose.ladder import diagnose, together
 from gradverify.verifier.numerics.tracing import is_straight, operations
 
-__all__ = ["causes_of", "is_of_its_cause", "with_what_holds"]
+__all__ = ["causes_of"]
 
 
 WRITES_GRAD_OUTPUT = "GV401"
@@ -103,6 +103,7 @@ def causes_of(
 ) -> Iterator[Finding]:
     """The worst finding of each failing (code, output, input) again, with its cause where one is found."""
     measurements = _Measurements(build, kept)
+    kept.with_what_holds = partial(with_what_holds, kept=kept, build=build)
     repairs_of(kept).further = further_places(visited, kept, build)
     groups: dict[tuple[str, int | None, str | None], list[Finding]] = {}
     for finding in findings:
@@ -205,36 +206,24 @@ def _changes(one: InBackward, points: int) -> tuple[SourceChange, ...]:
     return (SourceChange(one.file, one.line, one.before, one.after, patch),)
 
 
-def is_of_its_cause(finding: Finding, place: Place, kept: Kept, build: Build) -> bool:
-    """Whether the cause of a finding explains what is wrong at another place, too.
-
-    No change of backward's source is looked for there but those that are known.
-    """
-    reported = kept.causes.get((finding.code, finding.output, finding.input))
-    repairs_of(kept).is_searched = False
-    pair = None if reported is None else _pair(_Measurements(build, kept), place, finding)
-    return reported is not None and pair is not None and holds_at(pair, reported)
-
-
-def with_what_holds(found: Finding, reported: Finding, place: Place, kept: Kept, build: Build) -> Finding:
-    """The finding as it is at a place, with those changes of a reported one that are right there.
-
-    It has the cause and the hint as well where a change is not: what they say is without it.
-    """
+def with_what_holds(reported: Finding, place: Place, kept: Kept, build: Build) -> Finding:
+    """A finding with those of its changes that are right at a place; its cause is said without the others."""
     sample, repairs = kept.sample(place, build), repairs_of(kept)
-    own = own_backward_of(sample, repairs) if isinstance(sample, Sample) else None
+    own = own_backward_of(sample, repairs) if reported.changes and isinstance(sample, Sample) else None
     if own is None:
-        return replace(found, changes=reported.changes)
+        return reported
     there = FurtherPlace(own, {})
-    wrong = frozenset(own.problem.input_names if found.input is None else (found.input,))
+    wrong = frozenset(own.problem.input_names if reported.input is None else (reported.input,))
     changes = tuple(
         change
         for change in reported.changes
         if not any(there.refutes(backward, wrong) for backward in known_backwards(change.patch, repairs))
     )
-    found = replace(found, changes=changes)
+    if changes == reported.changes:
+        return reported
+    found = replace(reported, changes=changes, cause="", hint="", factor=None)
     named = kept.causes.get((reported.code, reported.output, reported.input))
-    if changes == reported.changes or named is None or not named.cause.what:
+    if named is None or not named.cause.what:
         return found
     return _reported(found, replace(named.cause, change=None), named.pairs, ())
 

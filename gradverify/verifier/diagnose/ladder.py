@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gradverify.verifier.diagnose.edits.forward import other_derivative
 from gradverify.verifier.diagnose.edits.search import one_edit
-from gradverify.verifier.diagnose.evidence import Cause, Pair, Pairs, same_everywhere, wrong_ones
+from gradverify.verifier.diagnose.evidence import Cause, Pairs, wrong_ones
 from gradverify.verifier.diagnose.hypotheses.branch import branch, chain_factor
 from gradverify.verifier.diagnose.hypotheses.factor import (
     conjugate,
@@ -106,15 +106,6 @@ def diagnose(pairs: Pairs) -> Diagnosis | None:
     else:
         ladder = LADDER if is_first_order else SECOND_ORDER
     return next((found for test in ladder if (found := _by(test, pairs)) is not None), None)
-
-
-def holds_at(pair: Pair, reported: Diagnosis) -> bool:
-    """Whether what explains a block elsewhere explains it at another point, too, with the same factor."""
-    found = _by(reported.hypothesis, [pair, *reported.pairs]) if pair.usable and pair.is_wrong else None
-    if found is None or found.cause.name != reported.cause.name:
-        return False
-    factors = [cause.factor for cause in (found.cause, reported.cause) if cause.factor is not None]
-    return reported.cause.name != CONSTANT or same_everywhere(factors)
 
 
 def together(causes: Sequence[Cause | None]) -> list[Cause | None]:

@@ -73,45 +73,50 @@ class Kept:
     counter does not show.
     """
 
-    tensors: tuple[Tensor, ...]
-    marks: list[tuple[int, Tensor]]
+    marks: list[tuple[Tensor, int, int]]
+    """Each with its version and the sum of its bits."""
 
     @staticmethod
     def of(outputs: Sequence[Tensor]) -> Kept:
         """Of every Python Function behind some outputs."""
-        tensors = tuple(t for t in _kept(outputs) if t.layout is torch.strided)
-        return Kept(tensors, list(map(_mark, tensors)))
+        read = ((t, t._version, bits_of(t)) for t in _kept(outputs))  # noqa: SLF001 - its only name
+        return Kept([(t, version, bits) for t, version, bits in read if bits is not None])
 
     @property
     def is_written(self) -> bool:
         """Whether a backward has written into it: the graph gives another gradient from now on."""
-        pairs = zip(self.tensors, self.marks, strict=True)
-        return any(t._version != v or not torch.equal(_bits(t), bits) for t, (v, bits) in pairs)  # noqa: SLF001
+        return any(t._version != version or bits_of(t) != bits for t, version, bits in self.marks)  # noqa: SLF001
 
 
 _WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """The whole numbers of so many bytes."""
 
 
-def _mark(tensor: Tensor) -> tuple[int, Tensor]:
-    return tensor._version, _bits(tensor)  # noqa: SLF001 - its only name
+def bits_of(tensor: Tensor) -> int | None:
+    """The sum of all entries as whole numbers, wrapped around.
 
-
-def _bits(tensor: Tensor) -> Tensor:
-    """The sum of all entries as whole numbers, wrapped around."""
-    plain = tensor.detach().resolve_conj().resolve_neg()
-    plain = torch.view_as_real(plain) if plain.is_complex() else plain
-    return plain.view(_WHOLE[plain.element_size()]).sum()
+    None for a tensor that torch cannot read like that: sparse, nested, quantised, without memory, of another
+    library's layout.
+    """
+    try:
+        plain = tensor.detach().resolve_conj().resolve_neg()
+        plain = torch.view_as_real(plain) if plain.is_complex() else plain
+        return int(plain.view(_WHOLE[plain.element_size()]).sum())
+    except Exception:  # noqa: BLE001 - a subclass of Tensor may raise anything
+        return None
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors hold the same, NaN equal to itself."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if torch.equal(a, b):
+    """Whether two tensors hold the same, NaN equal to itself; what torch cannot compare does not differ."""
+    try:
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if torch.equal(a, b):
+            return True
+        both = (t.resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8) for t in (a, b))
+        return torch.equal(*both)
+    except Exception:  # noqa: BLE001 - the same
         return True
-    both = (t.resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8) for t in (a, b))
-    return torch.equal(*both)
 
 
 def _kept(outputs: Sequence[Tensor]) -> Iterator[Tensor]:

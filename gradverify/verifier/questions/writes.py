@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -24,7 +23,7 @@ from gradverify.verifier.checks.samples import with_defaults
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.numerics.calling import Snapshot
+from gradverify.verifier.numerics.calling import Snapshot, bits_of
 from gradverify.verifier.questions.call import Call, backward, called
 from gradverify.verifier.questions.verified import Variant, Varied, Verified, known
 
@@ -170,7 +169,7 @@ def _is_same_memory(a: Any, b: Tensor) -> bool:  # noqa: ANN401
 
 
 def _is_readable(value: Any) -> bool:  # noqa: ANN401
-    return isinstance(value, Tensor) and value.layout is torch.strided
+    return isinstance(value, Tensor) and bits_of(value) is not None
 
 
 def _declared(sample: Sample) -> set[str | None]:

@@ -6,11 +6,13 @@ by column. Where the gradient is another one beside the point, as at a kink, not
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from gradverify.verifier import guard
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Layout, VjpProblem
@@ -89,7 +91,7 @@ def _of(asked: Asked) -> Jacobians | None:
     if asked.derived is not None and not asked.trust.confirmed:
         proved(asked)
     derived = _derived(asked, rows)
-    true, error = _slopes(asked) if derived is None else derived
+    true, error = slopes(asked) if derived is None else derived
     return Jacobians(claimed, true, error, values.centre, raises=isinstance(found, Raised))
 
 
@@ -101,8 +103,7 @@ def _derived(asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor] | None:
     true = witness.rows(rows)
     if isinstance(true, Raised):
         return None
-    largest = true.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True) if true.numel() else true
-    error = (ROUNDINGS * asked.values.steps.epsilon * largest).expand_as(true).clone()
+    error = rounding_of(asked, true)
     for sign in (1.0, -1.0):
         x = asked.values.x + sign * BESIDE * asked.values.scale * probe(len(asked.values.x), asked.key + 31)
         near = _rows_at(witness.problem, x, rows)
@@ -110,6 +111,12 @@ def _derived(asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor] | None:
         error[~(moved <= ROOM * true.abs().nan_to_num(0.0, 0.0, 0.0).max())] = torch.inf
     error[~true.isfinite()] = torch.inf
     return true, error
+
+
+def rounding_of(asked: Asked, true: Tensor) -> Tensor:
+    """How far derived's Jacobian may be off by rounding."""
+    largest = true.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True) if true.numel() else true
+    return (ROUNDINGS * asked.values.steps.epsilon * largest).expand_as(true).clone()
 
 
 def _rows_at(problem: Map, x: Tensor, rows: Tensor) -> Tensor | None:
@@ -122,12 +129,18 @@ def _rows_at(problem: Map, x: Tensor, rows: Tensor) -> Tensor | None:
     return None if isinstance(found, Raised) else torch.stack([inputs.flatten(g) for g in found.value])
 
 
-def _slopes(asked: Asked) -> tuple[Tensor, Tensor]:
-    """Forward's slopes along every coordinate, with their errors."""
+def slopes(asked: Asked, until: int = sys.maxsize) -> tuple[Tensor, Tensor]:
+    """Forward's slopes along every coordinate, with their errors.
+
+    None is begun once user code was called more often than `until`: they are infinite then.
+    """
     values = asked.values
     true = torch.zeros(values.outputs.size, len(values.x), dtype=torch.float64)
     error = torch.zeros_like(true)
     for column in (values.scale > 0).nonzero()[:, 0].tolist():
+        if guard.CALLS.made > until:
+            error[:, column] = torch.inf
+            continue
         v = values.unit(column)
         slope, size = values.slope(v), float(v[column])
         true[:, column] = slope.value / size

@@ -65,15 +65,6 @@ class _Judged:
     first: First
 
 
-def forget_findings(sample: Sample) -> None:
-    """The sample is judged for itself: what was wrong elsewhere is no reason to measure less."""
-    known = witnesses_of(sample)
-    known.wrong.clear()
-    known.ordinary.clear()
-    known.suspected.clear()
-    sample.subject.learnt.pop(_Judged, None)
-
-
 def _judged(sample: Sample, *, declared: bool, prove: bool) -> _Judged | str:
     """The first order of a sample, with the graph of its call; or why nothing can be asked."""
     last = sample.subject.learnt.get(_Judged)

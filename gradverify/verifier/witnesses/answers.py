@@ -13,6 +13,9 @@ from gradverify.verifier.witnesses.claim import Claim, Map
 from gradverify.verifier.witnesses.rounding import SIXTEEN_BITS
 from gradverify.verifier.witnesses.values import Values
 
+WORST = 5
+"""Entries that a report shows."""
+
 ROUNDINGS_OF_SHORT = 64
 """What a gradient with few digits is held to, in its roundings: what a few dozen operations make."""
 
@@ -83,6 +86,29 @@ class Wrong:
     """It was measured at another sample, and differs here too."""
     matrices: tuple[Tensor, Tensor, Tensor] | None = field(default=None, compare=False)
     """Claimed, expected, and which are wrong, where the whole pair is known (rows × columns)."""
+
+    @staticmethod
+    def of(claimed: Tensor, expected: Tensor, error: Tensor, at: Tensor, row: int, column: int) -> Wrong:
+        """The answer for a pair whose entries are all known, from its first row and column; `at` are off."""
+        off = torch.where(at, (claimed - expected).abs().nan_to_num(torch.inf), -1.0)
+        order = off.reshape(-1).argsort(descending=True, stable=True)
+        worst = order[: min(WORST, int(at.sum()))].tolist()
+        places = [divmod(place, claimed.shape[1]) for place in worst]
+        entries = [
+            Entry(row + r, column + c, float(claimed[r, c]), float(expected[r, c]), float(error[r, c]))
+            for r, c in places
+        ]
+        known = expected.abs()[expected.isfinite()]
+        return Wrong(
+            tuple(entries),
+            int(at.sum()),
+            at.numel(),
+            float(known.max()) if known.numel() else 0.0,
+            both=True,
+            nonfinite=not bool(claimed[at].isfinite().any()),
+            missing=not bool(claimed.any()),
+            matrices=(claimed, expected, at),
+        )
 
     @property
     def is_flat(self) -> bool:

@@ -96,5 +96,5 @@ def _has_graph(gradient: Tensor | None) -> bool:
 
 def units(count: int, rows: Sequence[int] | None = None) -> Tensor:
     """Grad_outputs of one row each."""
-    every = torch.eye(count, dtype=torch.float64)
-    return every if rows is None else every[list(rows)]
+    chosen = torch.arange(count) if rows is None else torch.tensor(rows, dtype=torch.int64)
+    return torch.zeros(len(chosen), count, dtype=torch.float64).scatter_(1, chosen[:, None], 1.0)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.witnesses.answers import (
+    WORST,
     Answer,
     Entry,
     Imprecise,
@@ -19,9 +20,6 @@ from gradverify.verifier.witnesses.answers import (
 )
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, UNSEEN, UNTRIED, WRONG, Open
 from gradverify.verifier.witnesses.proof import pairs_of
-
-WORST = 5
-"""Entries that are kept."""
 
 SMALL = 1e-3
 """Share of the largest derivative below which an error is told as a share of that."""

@@ -1,17 +1,18 @@
-"""Cause, change and smaller inputs together take eight times the calls of verifying; what is left is said."""
+"""Cause and change take eight times the calls of verifying, smaller inputs sixty; what is left is said."""
 
 import pytest
 import torch
 from extent import with_long
 
-from gradverify.events import AllowanceSpent, DiagnosisStarted, Found, Retry, Verify
-from gradverify.model import Effort, InputSource, Parameter, Point, Settings, Target, TargetKind, TargetPlan
+from gradverify.events import AllowanceSpent, DiagnosisStarted, Found, Verify
+from gradverify.model import Effort, InputSource, Parameter, Settings, Target, TargetKind, TargetPlan
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live
 from gradverify.verifier.checks import kept
 from gradverify.verifier.checks.kept import LEAST, Allowance
-from gradverify.verifier.retrying import retry
 from gradverify.verifier.run import verify
+from gradverify.verifier.verify import shrinking
+from gradverify.verifier.verify.shrinking import MOST_CALLS
 
 from .diagnosing import OTHER_SIZES, SIZES, case_at
 
@@ -57,33 +58,35 @@ def test_the_calls_of_verifying_decide():
 
 
 @pytest.mark.parametrize("effort", with_long([Effort.NORMAL], [Effort.THOROUGH]))
-def test_causes_and_smaller_inputs_together_take_no_more(effort):
+def test_causes_and_changes_together_take_no_more(effort):
     request, live = asked(effort), Live(Long)
-    start, judged, findings, said = guard.CALLS.made, 0, [], []
+    start, judged, said = guard.CALLS.made, 0, []
     for event in verify(request, live):
         match event:
             case DiagnosisStarted():
-                judged = guard.CALLS.made - start
-            case Found(finding):
-                findings.append(finding)
+                judged = judged or guard.CALLS.made - start
             case AllowanceSpent():
                 said.append(event.calls)
     most = max(LEAST, (10 if effort is Effort.THOROUGH else 8) * judged)
     assert said in ([], [most])
-    error = next(f for f in findings if f.code == "GV101")
-    answers = [retry(Retry(request, error, Point.PLAIN, draw, with_cause=False), live) for draw in range(9)]
     last = 300  # what was begun before the allowance was spent
-    assert guard.CALLS.made - start - judged <= most + last
-    assert {a.spent for a in answers} <= {0, most}
+    assert guard.CALLS.made - start - judged <= most + last + MOST_CALLS
 
 
 def test_what_was_not_looked_for_is_said(monkeypatch):
     monkeypatch.setattr(kept, "LEAST", 40)
     monkeypatch.setattr(kept, "TIMES", 0)
-    live, request = Live(Long), asked()
-    events = list(verify(request, live))
-    assert AllowanceSpent(40) in events
-    error = next(e.finding for e in events if isinstance(e, Found) and e.finding.code == "GV101")
-    live.kept.allowance.until = 0
-    answer = retry(Retry(request, error, Point.PLAIN, 0, with_cause=False), live)
-    assert (answer.finding, answer.spent) == (None, 40)
+    assert AllowanceSpent(40) in list(verify(asked(), Live(Long)))
+
+
+def test_smaller_inputs_take_sixty_calls_and_are_the_same_each_time(monkeypatch):
+    def calls():
+        start = guard.CALLS.made
+        events = [e.finding for e in verify(asked(), Live(Long)) if isinstance(e, Found)]
+        return guard.CALLS.made - start, [f for f in events if f.case and f.case.shrunk]
+
+    (taken, shown), again = calls(), calls()
+    assert (taken, shown) == again
+    assert [f.case.shrunk.point for f in shown] == ["plain"]
+    monkeypatch.setattr(shrinking, "MOST_CALLS", 0)
+    assert taken - MOST_CALLS <= calls()[0] < taken

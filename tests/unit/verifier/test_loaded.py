@@ -22,7 +22,6 @@ ON_REQUEST = (
     "gradverify.verifier.infer.deduce",
     "gradverify.verifier.diagnose.edits",
     "gradverify.verifier.diagnose.ladder",
-    "gradverify.verifier.retrying",
     "gradverify.verifier.suggest",
 )
 

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gradverify.verifier.witnesses.claim import units
 from gradverify.verifier.witnesses.conflict import OTHER_SHARE
 from gradverify.verifier.witnesses.values import FLOAT32, Values
 
@@ -90,3 +91,7 @@ def test_held_entries_do_not_move(made):
     held = torch.tensor([True, False])
     values = Values(made.problem_of(torch.sin, x), held=held)
     assert float(values.direction(1)[0]) == 0.0
+
+
+def test_a_few_rows_take_no_memory_for_all():
+    assert units(10**7, [3])[0].nonzero().tolist() == [[3]]

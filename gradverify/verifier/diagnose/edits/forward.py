@@ -66,7 +66,7 @@ def other_derivative(pairs: Pairs) -> Cause | None:
         return None
     ordered = [first, *(pair for pair in pairs if pair is not first)]
     found = next((one for one in own.repairs.forward if _holds(one, ordered)), None)
-    if found is None and own.repairs.is_searched:
+    if found is None:
         found = next((one for one in _candidates(own, first) if _holds(one, ordered)), None)
         own.repairs.forward += [] if found is None else [found]
     return None if found is None else _reported(found, first)

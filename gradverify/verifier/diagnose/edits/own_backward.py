@@ -27,8 +27,6 @@ class Repairs:
 
     allowance: Allowance = field(default_factory=Allowance)
     """Calls that they may take, with all else that follows a failure."""
-    is_searched: bool = True
-    """Changes are looked for; else those alone are tried that are known."""
     found: list[tuple[Edit, Any]] = field(default_factory=list)
     """Changes that make backward right, each with the run (`TracedBackward`) whose source it changes."""
     searched: set[frozenset[str]] = field(default_factory=set)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.diagnose.edits.source import Edit, Slot, Source, expression, matched, slots
+from gradverify.verifier.numerics.calling import bits_of, same_bits
 
 OF_TORCH = frozenset(
     {
@@ -70,16 +71,19 @@ def known_in(
     ctx: Any,  # noqa: ANN401 - torch's
 ) -> list[Known]:
     """What may stand elsewhere; `names` are backward's."""
-    own = {name: value for name, value in names.items() if name != source.context and name[0] != "_"}
+    own = {n: v for n, v in names.items() if n != source.context and n[0] != "_" and _is_read(v)}
     kept = [a for one in (source, *forward) for a in _attributes(one) if hasattr(ctx, a)]
     held = {f"{source.context}.{a}": getattr(ctx, a) for a in kept}
     saved = _saved(source.tree)
     return [
         Known(text, ast.parse(text, mode="eval").body, as_it_is(value), text in saved)
         for text, value in {**own, **held, **_sizes(own)}.items()
-        if isinstance(value, int | float | complex)
-        or (isinstance(value, Tensor) and value.layout is torch.strided)
+        if isinstance(value, int | float | complex | Tensor) and _is_read(value)
     ]
+
+
+def _is_read(value: Value) -> bool:
+    return not isinstance(value, Tensor) or bits_of(value) is not None
 
 
 def as_it_is(value: Value) -> Value:
@@ -143,9 +147,8 @@ def replaced(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]
         other = one.value
         if not isinstance(other, Tensor) or one.text == own or other.dtype != value.dtype:
             continue
-        is_alike = other.shape == value.shape
         node = _as_wide(one, value)
-        if node is not None and not (is_alike and torch.equal(other, value)):
+        if node is not None and not same_bits(other, value):
             yield Edit(slot, node, _cause_of(slot.node, one, value, known))
 
 

@@ -65,6 +65,7 @@ from gradverify.verifier.diagnose.evidence import (
     Point,
     sizes_seen,
 )
+from gradverify.verifier.numerics.calling import bits_of
 
 WHOLE = ast.expr | ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Expr
 """What may be written anew around a change: nothing with further statements in it."""
@@ -301,7 +302,7 @@ MOST_STEPS = 2_000_000
 """Expressions that all changed backwards together may evaluate: a loop has many in one backward."""
 
 SHARE = 4
-"""Of the calls that are left, one of so many is kept for other gradients, and for smaller inputs."""
+"""Of the calls that are left, one of so many is kept for other gradients."""
 
 AGREES = 1e-7
 """Gradients of multiples agree within this share of the sum of their terms."""
@@ -335,7 +336,7 @@ def one_edit(pairs: Pairs) -> Cause | None:
 def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
     """Whether a change is found; it is kept for the other gradients, and so is that there is none."""
     wrong = frozenset(pair.name for point in points for pair in point.pairs() if pair.is_wrong)
-    if not own.repairs.is_searched or wrong in own.repairs.searched:
+    if wrong in own.repairs.searched:
         return False
     own.repairs.searched.add(wrong)
     run = _traced(own)
@@ -375,7 +376,8 @@ def edits_of(run: TracedBackward) -> Iterator[Edit]:
     """The likeliest first: of what is there, what may be lost around it, then what stands elsewhere."""
     yield from computed_out_of_place(run.source)
     yield from of_statements(run.source.whole)
-    values = [(slot, run.values[k]) for k, slot in enumerate(run.slots) if k in run.values]
+    every = [(slot, run.values[k]) for k, slot in enumerate(run.slots) if k in run.values]
+    values = [(slot, v) for slot, v in every if not isinstance(v, Tensor) or bits_of(v) is not None]
     for slot, _ in values:
         yield from written_elsewhere(slot, run.written)
     for slot, value in values:
