@@ -23,8 +23,13 @@ from gradverify.model import RaisedError
 from gradverify.verifier import dispatching
 from gradverify.verifier.devices import accelerators, kind_of
 from gradverify.verifier.global_state import leave_modes, modes
-from gradverify.verifier.interpreter.out_of_bounds import OF_THE_INTERPRETER
-from gradverify.verifier.raised_errors import OF_ANOTHER_VERSION, describe, is_raised_by_hand, not_imported
+from gradverify.verifier.raised_errors import (
+    OF_ANOTHER_VERSION,
+    OF_THE_INTERPRETER,
+    describe,
+    is_raised_by_hand,
+    not_imported,
+)
 
 WANTS_A_GPU = (
     "active drivers ([])",  # triton

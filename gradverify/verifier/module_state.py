@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import subprocess
 import sys
 import threading
 from collections import deque
@@ -21,7 +22,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from gradverify.model import Finding, Severity
-from gradverify.verifier.ranks import starter
+
+OWN_PROCESSES: list[subprocess.Popen[bytes]] = []
+"""Children that gradverify itself has started, in this process."""
 
 SHOWN = 3
 """Names that are reported."""
@@ -185,7 +188,7 @@ def _processes() -> int:
         children = sum(len((thread / "children").read_text().split()) for thread in _THREADS.iterdir())
     except OSError:
         return 0
-    return children - starter.running()
+    return children - sum(process.poll() is None for process in OWN_PROCESSES)
 
 
 def _cached_tensors(function: Any) -> int:  # noqa: ANN401 - of `functools.cache` or `lru_cache`

@@ -22,7 +22,9 @@ import torch
 from gradverify.model import Frame, RaisedError
 from gradverify.repeatable import repeatable
 from gradverify.source import Binders, Module, module_of
-from gradverify.verifier.interpreter.out_of_bounds import OF_THE_INTERPRETER, OutOfBoundsError
+
+OF_THE_INTERPRETER = "InterpreterError"
+"""What Triton's interpreter raises for whatever happens in a kernel, its own gaps among it."""
 
 _NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
 """Python's own message of a NameError."""
@@ -32,6 +34,10 @@ _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 """Python's own messages of an import that fails."""
 
 OF_ANOTHER_VERSION = "`{owner}` has no `{name}` here: it is misspelt, or was written for another version."
+
+
+class OutOfBoundsError(IndexError):
+    """An interpreted kernel writes to memory that belongs to none of its tensors."""
 
 
 def is_bound_nowhere(error: RaisedError) -> bool:

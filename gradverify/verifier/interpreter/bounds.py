@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.verifier.interpreter.out_of_bounds import OutOfBoundsError
+from gradverify.verifier.raised_errors import OutOfBoundsError
 
 BFLOAT16_NAN = 0x7FC0
 """The interpreter holds bfloat16 as bits."""

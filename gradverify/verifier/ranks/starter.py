@@ -17,27 +17,22 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
+from gradverify.verifier.module_state import OWN_PROCESSES
 from gradverify.verifier.ranks.messages import Setup
 
 PR_SET_PDEATHSIG = 1
 """`prctl(2)`: the signal that this process gets when its parent ends."""
 
-_STARTED: list[subprocess.Popen[bytes]] = []
-"""The one of this process, once a world was asked for."""
-
-
-def running() -> int:
-    """How many children of this process it is: one, or none."""
-    return sum(process.poll() is None for process in _STARTED)
-
 
 def fork(setup: Setup) -> None:
     """Fork the ranks of a world. Raises `OSError` where no process can be started."""
-    if not running():
-        _STARTED[:] = [_begun()]
-        atexit.register(_STARTED[0].communicate)  # after this:
-        atexit.register(_STARTED[0].kill)
-    requests = _STARTED[0].stdin
+    started = next((process for process in OWN_PROCESSES if process.poll() is None), None)
+    if started is None:
+        started = _begun()
+        OWN_PROCESSES[:] = [started]
+        atexit.register(started.communicate)  # after this:
+        atexit.register(started.kill)
+    requests = started.stdin
     assert requests is not None  # noqa: S101 - it is a pipe
     pickle.dump(setup, requests)
     requests.flush()
