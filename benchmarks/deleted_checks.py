@@ -159,14 +159,15 @@ verifier.verify | False | loop._is_as_meant
 source | () | reachable.thresholds
 session | [] | aggregate.reported_beside
 session | list(given[0]) | completeness.mark_expected
-verifier.neighbours | iter(()) | shapes.of_refused_shapes shapes.one_more_in_front shapes.one_more_at_the_end
-    shapes.one_fewer shapes.single_matrices shapes.all_with_fewer shapes.even_sizes shapes.last_size_as_read
-    shapes.equal_sizes structures.of_any_structure structures.definite
-    values.inside_a_domain values.where_forward_converges values.where_backward_converges values.without_signs
-    values.constants_of_a_kind values.zeros_of_padding
-verifier.neighbours | None | shapes.returned_shapes shapes.unread_inputs shapes.shape_in_doubt values.made_up
-    meant.is_meant meant.given_dtype meant.raises_on_purpose meant.no_derivative_meant guesses._unseen
-verifier.neighbours | False | meant.hangs_on_no_guess meant._jumps guesses._is_certain
+verifier.neighbours | iter(()) | shapes.as_returned shapes.one_more_in_front shapes.one_more_at_the_end
+    shapes.one_fewer shapes.single_matrices shapes.even_sizes shapes.last_size_as_read shapes.equal_sizes
+    structures.of_any_structure structures.inside_a_domain structures.where_forward_converges
+    structures.where_backward_converges structures.without_signs structures.constants_of_a_kind
+    structures.zeros_of_padding
+verifier.neighbours | None | values.made_up meant.is_meant meant.raises_on_purpose meant.no_derivative_meant
+    guesses._unseen
+verifier.neighbours | False | meant.hangs_on_no_guess meant._jumps values._is_order_of_work
+    guesses._is_certain
 verifier.neighbours | given[1] | guesses.guarded guesses.guarded_at_undeclared guesses.guarded_at_unlisted
 """
 """What can be taken out by itself: package | what is returned where nothing is found | functions of modules.

@@ -98,22 +98,40 @@ def last_return(function: Any) -> range | None:  # noqa: ANN401
     return lines_of(max(returns, key=lambda node: node.lineno))
 
 
-def may_loop_over(function: Any, name: str) -> bool:  # noqa: ANN401
-    """Whether it hands a parameter to a loop, or to a function that may have one; True if unknown."""
-    body = definition(function)
-    return body is None or any(_may_loop(node, name) for node in ast.walk(body))
+def may_loop_over(forward: Any, backward: Any, name: str) -> bool:  # noqa: ANN401
+    """Whether forward hands a parameter to a loop, or to a function that may have one; True if unknown.
+
+    Or backward what forward keeps of it on ctx.
+    """
+    body, after = definition(forward), definition(backward)
+    if body is None:
+        return True
+    kept = {
+        f".{target.attr}"
+        for node in each(ast.Assign, body)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and name in names_in(node.value)
+    }
+    looping = any(_may_loop(node, {name}) for node in ast.walk(body))
+    return looping or (after is not None and any(_may_loop(node, kept) for node in ast.walk(after)))
 
 
-def _may_loop(node: ast.AST, name: str) -> bool:
+def _may_loop(node: ast.AST, names: Collection[str]) -> bool:
     match node:
         case ast.Call(func=ast.Name(), args=args, keywords=keywords):
-            return any(name in names_in(a) for a in (*args, *keywords))
+            return any(_holds(a, names) for a in (*args, *keywords))
         case ast.While(test=test):
-            return name in names_in(test)
-        case ast.Assign(targets=[ast.Name()], value=value):
-            return name in names_in(value) and not isinstance(value, ast.Call)  # another name of it
+            return _holds(test, names)
+        case ast.Assign(targets=[ast.Name() | ast.Tuple()], value=value):
+            return _holds(value, names) and not isinstance(value, ast.Call)  # another name of it
         case _:
             return False
+
+
+def _holds(tree: ast.AST, names: Collection[str]) -> bool:
+    """Whether a tree has one of some names: of a variable, or `.name` of an attribute."""
+    attributes = (f".{node.attr}" for node in each(ast.Attribute, tree))
+    return not names_in(tree).union(attributes).isdisjoint(names)
 
 
 @dataclass(frozen=True)

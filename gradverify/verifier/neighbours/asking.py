@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -20,7 +21,8 @@ from gradverify.verifier.checks.samples import prepared
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import IF_VALID, declare, doubted, invented
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import VjpProblem
+from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.numerics.problem import Layout, VjpProblem
 from gradverify.verifier.verify.witnessing import cotangents_of, witnesses_of
 from gradverify.verifier.witnesses.claim import Claim, Map
 from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Difference, Values, differences
@@ -29,6 +31,12 @@ Answer = TypeVar("Answer")
 
 Projection = Callable[[Tensor, Tensor], Tensor]
 """(direction, shaped like an input; the input) -> its part along a set that the input lies on."""
+
+
+def anywhere(direction: Tensor, _: Tensor) -> Tensor:
+    """All of a direction."""
+    return direction
+
 
 OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
 """Codes that rest on a derivative of forward."""
@@ -57,18 +65,6 @@ class Neighbour:
         return invented(finding, [self.guess], declare(self.declared) if self.declared else IF_VALID)
 
 
-@dataclass(frozen=True)
-class Row:
-    """One way to make neighbours of a sample."""
-
-    codes: frozenset[str]
-    """Of findings that such a guess can have made."""
-    make: Callable[[Sample, str], Iterator[Neighbour]]
-    """From a sample and the input whose gradient is wrong; empty for none."""
-    most: int = 4
-    """Neighbours that are asked."""
-
-
 @dataclass
 class Near:
     """A sample, and what was asked beside it: each question once, whatever was found."""
@@ -84,18 +80,29 @@ class Near:
         answer: Answer = self.answers[key]
         return answer
 
-    def excused(self, row: Row, finding: Finding) -> Finding | None:
-        """The finding by the first neighbour of a row at which it is not there; None for none."""
-        if finding.code not in row.codes:
+
+@dataclass(frozen=True)
+class Row:
+    """One way to make neighbours of a sample."""
+
+    codes: frozenset[str]
+    """Of findings that such a guess can have made."""
+    make: Callable[[Sample, str], Iterator[Neighbour]]
+    """From a sample and the input whose gradient is wrong; empty for none."""
+    most: int = 4
+    """Neighbours that are asked."""
+
+    def __call__(self, near: Near, finding: Finding) -> Finding | None:
+        """The finding as excused by the first neighbour at which it is not there; None for none."""
+        if finding.code not in self.codes:
             return None
         second = finding.code.startswith(OF_SECOND_ORDER)
-        found = self.once(_first_right, row, finding.input or "", second)
+        found = near.once(self._first_right, finding.input or "", second)
         return None if found is None else found.excuse(finding)
 
-
-def _first_right(sample: Sample, row: Row, name: str, second: bool) -> Neighbour | None:  # noqa: FBT001
-    every = islice(row.make(sample, name), row.most)
-    return next((one for one in every if is_right(one, name, second=second)), None)
+    def _first_right(self, sample: Sample, name: str, second: bool) -> Neighbour | None:  # noqa: FBT001
+        every = islice(self.make(sample, name), self.most)
+        return next((one for one in every if is_right(one, name, second=second)), None)
 
 
 def is_right(neighbour: Neighbour, name: str, *, second: bool = False) -> bool | None:
@@ -135,12 +142,12 @@ def _gradients(claim: Claim, made: Difference) -> Tensor | None:
 
 def _direction(values: Values, problem: Map, name: str, along: Mapping[str, Projection], key: int) -> Tensor:
     """A random direction (N) of one input, or of all, along the sets that inputs lie on."""
-    moves: list[Tensor | None] = []
     every = values.inputs.unflatten(values.direction(key))
-    for one, primal, direction in zip(problem.input_names, problem.primals, every, strict=True):
-        moved = along[one](direction, primal) if one in along else direction
-        moves.append(moved if name == one or name not in problem.input_names else None)
-    return values.inputs.flatten(moves)
+    moves = (
+        None if name in problem.input_names and one != name else along.get(one, anywhere)(direction, primal)
+        for one, primal, direction in zip(problem.input_names, problem.primals, every, strict=True)
+    )
+    return values.inputs.flatten([*moves])
 
 
 def _is_short(sample: Sample) -> bool:
@@ -162,6 +169,32 @@ def with_arguments(sample: Sample, values: Mapping[str, Any]) -> Sample | None:
     return other if isinstance(other, Sample) else None
 
 
-def is_square(x: Tensor) -> bool:
-    """Whether the last two dimensions are those of a square matrix."""
-    return x.dim() > 1 and x.shape[-1] == x.shape[-2]
+def outputs_at(sample: Sample, values: Mapping[str, Any] = MappingProxyType({})) -> Tensor | None:
+    """The outputs (M) at other values of some arguments; None where forward raises, or gives other shapes."""
+    problem = with_values(sample, values).problem
+    found = problem.evaluate(problem.primals)
+    if isinstance(found, Raised) or Layout.of(found.value) != problem.outputs:
+        return None
+    return problem.outputs.flatten(found.value)
+
+
+def gradients_at(
+    sample: Sample, values: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Tensor | None]:
+    """By input what backward gives for a random grad_output there; empty where it raises."""
+    problem = with_values(sample, values).problem
+    signs = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
+    found = problem.pull_back(problem.primals, signs)
+    return {} if isinstance(found, Raised) else dict(zip(problem.input_names, found.value, strict=True))
+
+
+def are_near(one: Tensor | None, other: Tensor | None, share: float) -> bool:
+    """Whether two tensors of one shape differ by no more than a share of the second's norm."""
+    if one is None or other is None or one.shape != other.shape:
+        return False
+    return bool((one - other).norm() <= share * other.norm())
+
+
+def inputs_of(sample: Sample) -> dict[str, Tensor]:
+    """The differentiable inputs by name."""
+    return dict(zip(sample.problem.input_names, sample.problem.primals, strict=True))

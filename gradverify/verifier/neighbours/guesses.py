@@ -20,12 +20,19 @@ from gradverify.verifier.checks.result import NOT_REPEATED, CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import declare, if_guessed, invented, undeclared
-from gradverify.verifier.guard import Raised
-from gradverify.verifier.neighbours.asking import OF_A_SLOPE, OF_SECOND_ORDER, Near, Neighbour, Row, is_right
+from gradverify.verifier.neighbours.asking import (
+    OF_A_SLOPE,
+    OF_SECOND_ORDER,
+    Near,
+    Neighbour,
+    Row,
+    gradients_at,
+    inputs_of,
+    is_right,
+)
 from gradverify.verifier.neighbours.meant import (
     OF_THE_COUNT,
-    given_dtype,
-    guess_behind,
+    guesses_behind,
     hangs_on_no_guess,
     is_meant,
     is_still,
@@ -35,44 +42,39 @@ from gradverify.verifier.neighbours.meant import (
 from gradverify.verifier.neighbours.shapes import (
     OF_A_SHAPE,
     OF_SHAPES,
-    all_with_fewer,
+    as_returned,
     equal_sizes,
     even_sizes,
     last_size_as_read,
-    of_refused_shapes,
     one_fewer,
     one_more_at_the_end,
     one_more_in_front,
-    returned_shapes,
-    shape_in_doubt,
     single_matrices,
-    unread_inputs,
 )
 from gradverify.verifier.neighbours.structures import (
-    OF_GRAD_OUTPUT,
     OF_STRUCTURES,
-    definite,
-    of_any_structure,
-)
-from gradverify.verifier.neighbours.values import (
-    LEAST_ASKED,
-    MOST_ASKED,
-    OF_THE_DERIVATIVE,
-    at_other_values,
     constants_of_a_kind,
-    declared_by,
-    declares_values,
-    doubts_of,
     inside_a_domain,
     is_constant_there,
-    is_there_whatever,
-    made_up,
+    of_any_structure,
     where_backward_converges,
     where_forward_converges,
     without_signs,
     zeros_of_padding,
 )
-from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.neighbours.values import (
+    LEAST_ASKED,
+    MOST_ASKED,
+    OF_GRAD_OUTPUT,
+    OF_THE_DERIVATIVE,
+    at_other_values,
+    declared_by,
+    declares_values,
+    doubts_in,
+    doubts_of,
+    is_there_whatever,
+    made_up,
+)
 
 Reason = Callable[[Near, Finding], Finding | None]
 """Gives an error as an inconclusive finding that says what was guessed; None where that did not make it."""
@@ -102,38 +104,30 @@ HIDDEN = "the gradient is right here, and wrong at most other values of what was
 CONSTANT = "forward is constant wherever it is wrong, as outside of a domain"
 
 
-OR_RAISED = OF_SHAPES | {"GV102"}
-"""Codes of wrong numbers, and of a backward that raises."""
+WHERE_FORWARD_CONVERGES = Row(OF_A_SLOPE, where_forward_converges)
+
+INSIDE_A_DOMAIN = Row(OF_A_SLOPE | {"GV108"}, inside_a_domain)
 
 
 def _inside(near: Near, finding: Finding) -> Finding | None:
-    return (
-        near.excused(Row(OF_A_SLOPE | {"GV108"}, inside_a_domain), finding)
-        if is_constant_there(finding)
-        else None
-    )
+    return INSIDE_A_DOMAIN(near, finding) if is_constant_there(finding) else None
 
 
-AT_GUESSES: tuple[Reason | Row, ...] = (
-    Row(frozenset({OF_GRAD_OUTPUT}), definite),
-    Row(frozenset({OF_GRAD_OUTPUT}), where_backward_converges),
+AT_GUESSES: tuple[Reason, ...] = (
+    Row(frozenset({OF_GRAD_OUTPUT}), where_backward_converges, 5),
     no_derivative_meant,
     is_meant,
     _inside,
     made_up,
-    given_dtype,
-    returned_shapes,
-    Row(OF_A_SLOPE, where_forward_converges),
-    Row(OR_RAISED, even_sizes),
-    Row(OR_RAISED, of_refused_shapes),
-    Row(OR_RAISED, one_more_in_front),
-    Row(OR_RAISED, one_more_at_the_end, 8),
-    Row(OR_RAISED, one_fewer, 12),
-    Row(OR_RAISED, single_matrices),
-    Row(OR_RAISED, all_with_fewer),
+    WHERE_FORWARD_CONVERGES,
+    Row(OF_SHAPES, even_sizes),
+    Row(OF_SHAPES, as_returned),
+    Row(OF_SHAPES, one_more_in_front),
+    Row(OF_SHAPES, one_more_at_the_end, 8),
+    Row(OF_SHAPES, one_fewer, 12),
+    Row(OF_SHAPES, single_matrices),
     Row(OF_A_SLOPE | {OF_A_SHAPE}, last_size_as_read),
-    unread_inputs,
-    Row(OR_RAISED, equal_sizes),
+    Row(OF_SHAPES, equal_sizes),
     Row(OF_A_SLOPE | {"GV102"}, without_signs),
     raises_on_purpose,
     Row(OF_STRUCTURES, of_any_structure, 16),
@@ -146,7 +140,7 @@ what is guessed most often, first."""
 
 def _anything_made_up(near: Near, finding: Finding) -> Finding | None:
     """Options and factors are swept; other values are drawn again."""
-    doubts = doubts_of(near.sample)
+    doubts = doubts_in(near)
     what = [d.what for d in doubts if d.certain or d.differ]
     redrawn = [d for d in doubts if d.of_values and not d.certain]
     if redrawn and not is_there_whatever(near, finding, redrawn):
@@ -162,8 +156,8 @@ def _such_values(near: Near, finding: Finding) -> Finding | None:
     special = sample.point is Point.SPECIAL
     if not slight and not (finding.code == "GV108" and special):
         return None
-    given = dict(zip(sample.problem.input_names, sample.problem.primals, strict=True))
-    zeros = special and name in given and bool((given[name or ""] == 0).any())
+    primal = inputs_of(sample).get(name or "")
+    zeros = special and primal is not None and bool((primal == 0).any())
     which = f"zeros of `{name}`" if zeros else "such values"
     return if_guessed(finding, [f"that {which} are valid"])
 
@@ -183,17 +177,12 @@ def _constant_there(near: Near, finding: Finding) -> Finding | None:
 
 def _unless_declared(near: Near, finding: Finding) -> Finding | None:
     """A spec without a range for any input does not say that an iteration converges."""
-    return (
-        None
-        if declares_values(near.sample)
-        else near.excused(Row(OF_A_SLOPE, where_forward_converges), finding)
-    )
+    return None if declares_values(near.sample) else WHERE_FORWARD_CONVERGES(near, finding)
 
 
 AT_UNDECLARED: tuple[Reason, ...] = (
     no_derivative_meant,
     _anything_made_up,
-    shape_in_doubt,
     _such_values,
     _constant_there,
 )
@@ -274,7 +263,7 @@ def guarded_at_unlisted(sample: Sample, result: CheckResult) -> CheckResult:
 def _excused(
     near: Near,
     result: CheckResult,
-    reasons: Sequence[Reason | Row],
+    reasons: Sequence[Reason],
     is_certain: Callable[[Finding], bool] = lambda _: False,
     excuses: Excuses | None = None,
 ) -> CheckResult:
@@ -290,7 +279,7 @@ def _excused(
             return known
         # What backward returns at inputs that are tried here is no news of the sample's own.
         with nullcontext() if reader is None else reader.without_new_remarks():
-            excused = next(filter(None, (asked_of(near, reason, finding) for reason in reasons)), None)
+            excused = next(filter(None, (reason(near, finding) for reason in reasons)), None)
         if excused is not None:
             excuses.note(finding, excused)
         return excused or finding
@@ -299,11 +288,6 @@ def _excused(
     failed = any(f.severity is Severity.ERROR for f in findings)
     excused = result.outcome is Outcome.FAILED and not failed
     return replace(result, findings=findings, outcome=Outcome.INCONCLUSIVE if excused else result.outcome)
-
-
-def asked_of(near: Near, reason: Reason | Row, finding: Finding) -> Finding | None:
-    """The finding by one of the ways to explain it; None where it does not."""
-    return near.excused(reason, finding) if isinstance(reason, Row) else reason(near, finding)
 
 
 def _unseen(near: Near) -> Finding | None:
@@ -332,13 +316,7 @@ def _unseen(near: Near) -> Finding | None:
 
 def _of_no_effect(sample: Sample) -> set[str]:
     """Inputs to which a random grad_output gives zeros; none where backward raises."""
-    problem = sample.problem
-    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
-    result = problem.pull_back(problem.primals, u)
-    if isinstance(result, Raised):
-        return set()
-    given = zip(problem.input_names, result.value, strict=True)
-    return {name for name, gradient in given if gradient is None or not gradient.any()}
+    return {name for name, gradient in gradients_at(sample).items() if gradient is None or not gradient.any()}
 
 
 def _is_right_elsewhere(sample: Sample) -> bool:
@@ -373,7 +351,7 @@ def _is_certain(near: Near, finding: Finding) -> bool:
     doubts: Sequence[Doubt] = doubts_of(near.sample)
     if finding.cause == NOT_REPEATED:
         return False
-    if any(d.differ for d in doubts) or guess_behind(near.sample, finding):
+    if any(d.differ for d in doubts) or any(guesses_behind(near.sample, finding)):
         return False
     if finding.code == OF_THE_COUNT and any(d.of_count or d.name == finding.input for d in doubts):
         return False

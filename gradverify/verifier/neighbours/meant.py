@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
 
 import torch
 from torch import Tensor
@@ -19,10 +19,9 @@ from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.result import NOT_REPEATED
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import deliberate, if_guessed, joined, refused
-from gradverify.verifier.guard import Raised
-from gradverify.verifier.neighbours.asking import Near, with_values
-from gradverify.verifier.neighbours.values import OF_THE_DERIVATIVE, OF_THE_DTYPE, is_constant_there
-from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.neighbours.asking import Near, gradients_at, inputs_of, outputs_at, with_values
+from gradverify.verifier.neighbours.structures import is_constant_there
+from gradverify.verifier.neighbours.values import OF_THE_DERIVATIVE, OF_THE_DTYPE
 from gradverify.verifier.raised_errors import is_bound_nowhere
 
 OF_AN_EXCEPTION = "GV102"
@@ -49,14 +48,14 @@ FLAT = (1e-5, -1e-5)
 JUMPS = (0.37, 7.3, -7.3, 1.1, -1.1, 2.3, -2.3, 61.0, -61.0)
 """How far they are moved to see whether forward is a step: between two bounds there may be one step alone."""
 
-SHARES = tuple(k / 8 for k in range(-8, 9))
-"""How far one entry is moved to see whether forward jumps, in units of the largest."""
+PARTS = 8
+"""Parts of the distance, twice the largest entry, by which one entry moves to see whether forward jumps."""
 
-HALVINGS = 12
-"""How often the distance is halved over which it changes most."""
+CUTS = 5
+"""How often the part in which it changes most is cut into as many again."""
 
 STAYS = 0.1
-"""Share of that change which remains where it is a jump; of a kink 2^-12 does."""
+"""Share of the first change which remains where it is a jump; of a kink 8^-4 does."""
 
 INSIDE = 0.1
 """Factor on an input whose values may lie outside of its domain: moderate ones are inside of most then."""
@@ -66,34 +65,26 @@ NO_ONE_GRADIENT = "that backward should be the derivative (it gives another grad
 _NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
 
 
-def guess_behind(sample: Sample, finding: Finding) -> str:
-    """What was guessed if this very finding is meant: a size of 0, a write, the length of a list; or ""."""
-    empty = next((t.name for i in sample.case.inputs for t in tensors_of(i) if 0 in t.shape), "")
-    if empty:
-        return f"that `{empty}` may be empty"
-    if finding.code == OF_A_WRITE and finding.input not in {None, *sample.problem.input_names}:
-        return f"that `{finding.input}` is no buffer to be written into"
-    named = (a.name for a in sample.arguments if a.value is True and finding.code in WRITES)
-    asking = next((name for name in named if "inplace" in name.replace("_", "").lower()), "")
-    if asking:
-        return f"`{asking}` = True, which may ask for that,"
-    lists = (a.name.partition("[")[0] for a in sample.arguments if a.name.endswith("]"))
-    name = next(lists, "") if finding.code == OF_THE_COUNT else ""
-    return f"how many tensors `{name}` holds" if name else ""
+def guesses_behind(sample: Sample, finding: Finding) -> Iterator[str]:
+    """What was guessed if this very finding is meant: a size of 0, a write, the length of a list, a dtype."""
+    code, name, inputs = finding.code, finding.input, inputs_of(sample)
+    yield from (
+        f"that `{t.name}` may be empty" for i in sample.case.inputs for t in tensors_of(i) if 0 in t.shape
+    )
+    if code == OF_A_WRITE and name not in {None, *inputs}:
+        yield f"that `{name}` is no buffer to be written into"
+    for a in sample.arguments:
+        if code in WRITES and a.value is True and "inplace" in a.name.replace("_", "").lower():
+            yield f"`{a.name}` = True, which may ask for that,"
+        if code == OF_THE_COUNT and a.name.endswith("]"):
+            yield f"how many tensors `{a.name.partition('[')[0]}` holds"
+    if code == OF_THE_DTYPE and name in inputs:  # its author calls it with one dtype
+        yield f"that `{name}` is {str(inputs[name].dtype).removeprefix('torch.')}"
 
 
 def is_meant(near: Near, finding: Finding) -> Finding | None:
-    """The finding as one that hangs on that guess."""
-    return if_guessed(finding, [guess_behind(near.sample, finding)])
-
-
-def given_dtype(near: Near, finding: Finding) -> Finding | None:
-    """A gradient in the one dtype that its author calls it with is of that of the input there."""
-    problem = near.sample.problem
-    if finding.code != OF_THE_DTYPE or finding.input not in problem.input_names:
-        return None
-    dtype = problem.primals[problem.input_names.index(finding.input)].dtype
-    return if_guessed(finding, [f"that `{finding.input}` is {str(dtype).removeprefix('torch.')}"])
+    """The finding as one that hangs on the first such guess."""
+    return if_guessed(finding, islice(guesses_behind(near.sample, finding), 1))
 
 
 def raises_on_purpose(near: Near, finding: Finding) -> Finding | None:
@@ -156,123 +147,82 @@ def no_derivative_meant(near: Near, finding: Finding) -> Finding | None:
 
 def chosen(sample: Sample, name: str) -> str:
     """How forward shows that the gradient of an input is a choice; empty where it does not."""
-    problem = sample.problem
-    base = problem.evaluate(problem.primals)
-    if isinstance(base, Raised) or not problem.primals:
+    given, base = inputs_of(sample), outputs_at(sample)
+    named = name if name in given else next(iter(given), "")
+    primal = given.get(named)
+    if base is None or primal is None or primal.is_complex() or not primal.numel():
         return ""
-    place = problem.input_names.index(name) if name in problem.input_names else 0
-    named, primal = problem.input_names[place], problem.primals[place]
-    if primal.is_complex() or not primal.numel():
-        return ""
-    if any(torch.equal(value, primal) for value in base.value):
+    if any(torch.equal(value, primal) for value in sample.problem.outputs.unflatten(base)):
         return f"forward returns `{named}` as it is"
-    if all(_is_step(sample, place, k, value) for k, value in enumerate(base.value)):
+    near, moves = _changed(sample, named, FLAT), bool(_changed(sample, named, JUMPS).any())
+    small = with_values(
+        sample, {named: INSIDE * primal}
+    )  # what is clamped to its domain is flat outside alone
+    if moves and _is_flat(near) and _is_flat(_changed(small, named, FLAT)):
         return f"forward is a step in `{named}`, flat between"
     hidden = any(d.of_values for d in sample.subject.doubts)  # labels all alike leave nothing to depend on
-    if not hidden and not any(_moves(sample, place, k, v, (*FLAT, *JUMPS)) for k, v in enumerate(base.value)):
+    if not (hidden or moves or near.any()):
         return f"no output depends on `{named}`, and backward gives it a gradient"
     return _drawn(sample)
+
+
+def _changed(sample: Sample, name: str, steps: Sequence[float]) -> Tensor:
+    """Which outputs (M) change when every entry of an input moves, each by another distance: a row a step."""
+    primal, base, rows = inputs_of(sample)[name], outputs_at(sample), []
+    for step in steps:
+        distances = step * torch.linspace(1.0, 1.5, primal.numel(), dtype=torch.float64)
+        there = outputs_at(sample, {name: primal + distances.to(primal).reshape(primal.shape)})
+        rows.append(
+            torch.zeros(sample.problem.outputs.size) if there is None or base is None else there != base
+        )
+    return torch.stack(rows) != 0
+
+
+def _is_flat(changed: Tensor) -> bool:
+    """Whether outputs change on neither side, but for a few that lie at a step itself and do on one."""
+    at_a_step = int(changed.any(dim=0).count_nonzero())
+    return not bool(changed.all(dim=0).any()) and 2 * at_a_step <= changed.shape[1]
+
+
+def _moved(sample: Sample, finding: Finding, distance: float, entries: int | None = None) -> Tensor | None:
+    """The outputs where the entries that are most wrong, or the first `entries` of them, move alone."""
+    name, worst = str(finding.input), finding.entries.worst if finding.entries is not None else ()
+    moved = inputs_of(sample)[name].clone()
+    for entry in worst[:entries]:
+        moved[entry.input or ()] += distance
+    return outputs_at(sample, {name: moved})
 
 
 def _jumps(sample: Sample, finding: Finding) -> bool:
     """Whether forward jumps where the entry that is most wrong moves alone: what rounds it is a step there.
 
-    The interval of the largest change is halved, always on its side: a jump stays.
+    The part in which it changes most is cut into parts again: a jump stays.
     """
-    problem = sample.problem
-    place = problem.input_names.index(str(finding.input))
-    entry = finding.entries.worst[0].input if finding.entries is not None else None
-
-    def at(share: float) -> Tensor | None:
-        primal = problem.primals[place].clone()
-        primal[entry or ()] += share * primal.abs().max().clamp_min(1.0)
-        result = problem.evaluate((*problem.primals[:place], primal, *problem.primals[place + 1 :]))
-        return None if isinstance(result, Raised) else problem.outputs.flatten(result.value)
-
-    if problem.primals[place].is_complex():
+    primal = inputs_of(sample)[str(finding.input)]
+    if primal.is_complex():
         return False
-    ends = [*SHARES]
-    values = [v for v in map(at, ends) if v is not None]
-    if len(values) < len(ends):
-        return False
-    changes = [float((b - a).abs().max()) for a, b in pairwise(values)]
-    k = max(range(len(changes)), key=changes.__getitem__)
-    (low, high), (first, last) = ends[k : k + 2], values[k : k + 2]
-    for _ in range(HALVINGS):
-        middle = at((low + high) / 2)
-        if middle is None:
-            return False
-        if float((middle - first).abs().max()) >= float((last - middle).abs().max()):
-            high, last = (low + high) / 2, middle
-        else:
-            low, first = (low + high) / 2, middle
-    return float((last - first).abs().max()) > STAYS * changes[k] > 0
+    low, width, first, last = -1.0, 2.0, 0.0, 0.0
+    for _ in range(CUTS):
+        ends = [(low + width * k / PARTS) * primal.abs().max().clamp_min(1.0) for k in range(PARTS + 1)]
+        values = [_moved(sample, finding, float(end), 1) for end in ends]
+        changes = [0.0 if a is None or b is None else float((b - a).abs().max()) for a, b in pairwise(values)]
+        last = max(changes)
+        low, width, first = low + width * changes.index(last) / PARTS, width / PARTS, first or last
+    return last > STAYS * first > 0
 
 
 def is_still(sample: Sample, finding: Finding) -> bool:
     """Whether no output moves where the entries that are most wrong move alone: at a tie one does."""
-    problem = sample.problem
-    worst = finding.entries.worst if finding.entries is not None else ()
-    base = problem.evaluate(problem.primals)
-    if isinstance(base, Raised) or finding.input not in problem.input_names:
+    if finding.input not in sample.problem.input_names:
         return False
-    place = problem.input_names.index(finding.input)
-    for step in FLAT:
-        moved = problem.primals[place].clone()
-        for entry in worst:
-            moved[entry.input or ()] += step
-        there = problem.evaluate((*problem.primals[:place], moved, *problem.primals[place + 1 :]))
-        if isinstance(there, Raised) or not all(map(torch.equal, there.value, base.value)):
-            return False
-    return True
+    base, *moved = (_moved(sample, finding, distance) for distance in (0.0, *FLAT))
+    return base is not None and all(there is not None and torch.equal(there, base) for there in moved)
 
 
 def _drawn(sample: Sample) -> str:
     """That backward draws random numbers, and forward none."""
-    problem = sample.problem
-    forward = problem.evaluate(problem.primals)
-    if isinstance(forward, Raised) or not problem.random_states.untouched():
+    states = sample.problem.random_states
+    if outputs_at(sample) is None or not states.untouched():
         return ""
-    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
-    pulled = problem.pull_back(problem.primals, u)
-    drew = not isinstance(pulled, Raised) and not problem.random_states.untouched()
+    drew = bool(gradients_at(sample)) and not states.untouched()
     return "backward draws random numbers, and forward none" if drew else ""
-
-
-def _is_step(sample: Sample, place: int, output: int, value: Tensor) -> bool:
-    """Whether an output is flat in an input here and at small values, and moves from one to the other.
-
-    What is clamped to its domain is flat outside alone.
-    """
-    if not _is_flat(sample, place, output, value) or not _moves(sample, place, output, value, JUMPS):
-        return False
-    name, primal = sample.problem.input_names[place], sample.problem.primals[place]
-    small = with_values(sample, {name: INSIDE * primal})
-    there = small.problem.evaluate(small.problem.primals)
-    return isinstance(there, Raised) or _is_flat(small, place, output, there.value[output])
-
-
-def _is_flat(sample: Sample, place: int, output: int, value: Tensor) -> bool:
-    """Whether an output stays as it is when an input moves a little: most of its entries on both sides.
-
-    A few may lie at a step itself, and change on one side of it.
-    """
-    sides = [_changed(sample, place, output, value, step) for step in FLAT]
-    ahead, behind = (torch.zeros_like(value, dtype=torch.bool) if s is None else s for s in sides)
-    at_a_step = int((ahead | behind).count_nonzero())
-    return not bool((ahead & behind).any()) and 2 * at_a_step <= value.numel()
-
-
-def _moves(sample: Sample, place: int, output: int, value: Tensor, steps: Sequence[float]) -> bool:
-    """Whether an output changes when all entries of an input are moved, each by another distance."""
-    several = (_changed(sample, place, output, value, step) for step in steps)
-    return any(entries is not None and bool(entries.any()) for entries in several)
-
-
-def _changed(sample: Sample, place: int, output: int, value: Tensor, step: float) -> Tensor | None:
-    """Entries of an output that change for such a move; None where forward raises."""
-    moved = [p.clone() for p in sample.problem.primals]
-    distance = step * torch.linspace(1.0, 1.5, moved[place].numel(), dtype=torch.float64)
-    moved[place] += distance.to(moved[place]).reshape(moved[place].shape)
-    result = sample.problem.evaluate(moved)
-    return None if isinstance(result, Raised) else result.value[output] != value

@@ -1,17 +1,16 @@
-"""Other values: numbers, labels and masks that were made up, constants of a kind, a domain, padding.
+"""What was made up, at other values: factors, counts, labels, indices, masks and flags.
 
-A factor of 0.75, labels drawn at random or a flag may be no valid ones. A forward that clamps its input to
-its domain, against rounding, is constant outside of it, where backward goes on with the derivative at the
-edge. A solver gives its fixed point the implicit gradient, whatever rounds lead there. A table of angles
-repeats its first half, soft labels sum to one. Such a backward is right at the values that are meant.
+A factor of 0.75, labels drawn at random or a flag may be no valid ones. A mismatch that is there at all other
+values that forward takes hangs on none of them. A count on which neither outputs nor gradients depend is the
+order of work, and no excuse. A count that a loop may go by, and on which they depend, is the rounds of an
+iteration, which is right once it has converged: that leaves the mismatch open.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -19,25 +18,26 @@ from torch import Tensor
 
 from gradverify.model import Doubt, Finding, Point, TensorInput, tensors_of
 from gradverify.model.case import is_floating
-from gradverify.source import iterates, may_loop_over
+from gradverify.source import may_loop_over
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.samples import prepared
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import if_guessed, listed_names
-from gradverify.verifier.guard import Raised
+from gradverify.verifier.checks.wording import if_guessed
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.neighbours.asking import (
     OF_SECOND_ORDER,
     Near,
     Neighbour,
+    are_near,
+    gradients_at,
     is_right,
-    is_square,
+    outputs_at,
     with_arguments,
-    with_values,
 )
-from gradverify.verifier.neighbours.shapes import at_even_sizes, names_of_other_shapes
-from gradverify.verifier.neighbours.structures import OF_GRAD_OUTPUT, SMALL, one_like
-from gradverify.verifier.numerics.probes import random_signs
+from gradverify.verifier.neighbours.shapes import returned_shapes
+
+OF_GRAD_OUTPUT = "GV106"
+"""Of what backward makes of grad_output."""
 
 OF_THE_DTYPE = "GV104"
 """A gradient in another dtype: a complex one may be right for complex inputs, and no value makes one."""
@@ -66,6 +66,9 @@ MOST_ASKED = 12
 LEAST_ASKED = 2
 """Of these must have told something: one alone tells little."""
 
+REORDERED = 1e-12
+"""Relative change of outputs and gradients, in float64, that another order of the same additions makes."""
+
 
 def doubts_of(sample: Sample) -> tuple[Doubt, ...]:
     """What of the inputs of this case was made up."""
@@ -81,6 +84,28 @@ def doubts_of(sample: Sample) -> tuple[Doubt, ...]:
     )
 
 
+def doubts_in(near: Near) -> list[Doubt]:
+    """The same without counts that are the order of work."""
+    return [d for d in doubts_of(near.sample) if not near.once(_is_order_of_work, d.name)]
+
+
+def _is_order_of_work(sample: Sample, name: str) -> bool:
+    """Whether neither outputs nor gradients depend on a count, at two others or more that forward takes."""
+    if not any(a.name == name and type(a.value) is int for a in sample.arguments):
+        return False
+    others = islice(at_other_values(sample, [name], rounds=True), MOST_ASKED)
+    first, *rest = map(_measured, (sample, *others))
+    return len(rest) >= LEAST_ASKED and all(are_near(first, other, REORDERED) for other in rest)
+
+
+def _measured(sample: Sample) -> Tensor | None:
+    """Outputs and gradients as one vector."""
+    outputs, gradients = outputs_at(sample), gradients_at(sample)
+    if outputs is None or not gradients:
+        return None
+    return torch.cat([outputs, sample.inputs.flatten([*gradients.values()])])
+
+
 def made_up(near: Near, finding: Finding) -> Finding | None:
     """What was made up leaves it open, unless it is there at all other values too.
 
@@ -88,14 +113,14 @@ def made_up(near: Near, finding: Finding) -> Finding | None:
     shows that another shape may be meant. What is None where the mismatch is there as well made none of it.
     """
     linear = finding.code != OF_GRAD_OUTPUT
-    doubts = [d for d in doubts_of(near.sample) if linear or d.differ or (d.name and not d.of_shape)]
+    doubts = [d for d in doubts_in(near) if linear or d.differ or (d.name and not d.of_shape)]
     if finding.code == OF_THE_DTYPE:
         doubts = [d for d in doubts if not d.of_values]
     optional = tuple(d.name for d in doubts if d.optional)
     bare = near.once(_without, optional) if optional and finding.input not in optional else None
     left = doubts if bare is None else [d for d in doubts if not d.optional]
     testable = bool(doubts) and all(d.of_values for d in left)
-    fits = testable and finding.input not in near.once(names_of_other_shapes)
+    fits = testable and finding.input not in near.once(returned_shapes)
     settled = fits and is_there_whatever(near if bare is None else Near(bare), finding, left)
     return None if settled else if_guessed(finding, (d.what for d in doubts))
 
@@ -110,7 +135,7 @@ def is_there_whatever(near: Near, finding: Finding, doubts: Iterable[Doubt]) -> 
 def _stays(sample: Sample, names: tuple[str, ...], wrong: str, second: bool) -> bool:  # noqa: FBT001
     if not names:
         return is_right(Neighbour(sample), wrong, second=second) is False
-    several = itertools.islice(at_other_values(sample, names), MOST_ASKED)
+    several = islice(at_other_values(sample, names), MOST_ASKED)
     answers = [is_right(Neighbour(other), wrong, second=second) for other in several]
     told = [answer for answer in answers if answer is not None]
     return len(told) >= LEAST_ASKED and not any(told)
@@ -126,275 +151,74 @@ def _without(sample: Sample, names: Collection[str]) -> Sample | None:
 def at_other_values(sample: Sample, names: Collection[str], *, rounds: bool = False) -> Iterator[Sample]:
     """The sample with other values of the arguments with these names, where all of them can have some.
 
-    Unless `rounds`, none of a count that forward may loop over: with too few of them a backward that is the
+    Unless `rounds`, none of a count that a loop may go by: with too few of them a backward that is the
     derivative of what they go to looks wrong, whatever their number.
     """
     given = {a.name: a.value for a in sample.arguments if a.name in set(names)}
-    forward = getattr(sample.subject.function_class, "forward", None)
     counts = [n for n, v in given.items() if type(v) is int]
-    plain = all(isinstance(v, bool | int | float) or _is_plain(v) for v in given.values())
-    loops = not rounds and any(may_loop_over(forward, n) for n in counts)
-    if len(given) < len(set(names)) or not plain or loops:
+    if len(given) < len(set(names)) or (not rounds and any(_may_be_rounds(sample, n) for n in counts)):
         return
-    factors = {n: v for n, v in given.items() if isinstance(v, float)}
-    rest = {n: v for n, v in given.items() if n not in factors}
-    of_factors = [_apart(factors, f) for f in FACTORS] if factors else []
-    of_rest = [*_discrete(sample, rest)]
-    both = [{**r, **f} for r, f in zip(of_rest, itertools.cycle(of_factors), strict=False)]
-    for row in (*both, *(of_rest[:LEAST_ASKED] if both else of_rest), *of_factors):
-        other = with_arguments(sample, row)
+    several = {n: _others(sample, n, v, APART**k) for k, (n, v) in enumerate(given.items())}
+    for k in range(max(map(len, several.values())) if all(several.values()) else 0):
+        other = with_arguments(sample, {n: values[k % len(values)] for n, values in several.items()})
         if other is not None:
             yield other
 
 
-def _is_plain(value: Any) -> bool:  # noqa: ANN401 - an argument
-    """Whether it is a tensor of integers or of truth values, on the CPU: a GPU may die of a place too far."""
-    if not isinstance(value, Tensor) or value.is_floating_point() or value.is_complex():
-        return False
-    return value.numel() > 0 and value.device.type == "cpu"
+def _may_be_rounds(sample: Sample, name: str) -> bool:
+    """Whether forward or backward may go round a loop as often as an argument says."""
+    function = sample.subject.function_class
+    return function is None or may_loop_over(function.forward, own_backward(function), name)
 
 
-def _apart(given: Mapping[str, float], factor: float) -> dict[str, Any]:
-    """Numbers of one size, no two of which are equal: then a difference of them shows nothing, nor a swap."""
-    sizes = (factor * APART**k for k in range(len(given)))
-    return {n: math.copysign(size, v) for (n, v), size in zip(given.items(), sizes, strict=True)}
+def _others(sample: Sample, name: str, value: Any, apart: float) -> list[Any]:  # noqa: ANN401 - an argument
+    """Other values of an argument, each kind in an order of its own; none of what is of another kind.
 
-
-def _discrete(sample: Sample, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """All integer tensors of one kind at a time, all masks and all flags alike, all counts alike.
-
-    Where an integer tensor has more entries than places, backward may be right for integers that are all
-    different alone: forward takes integers that are numbers beyond, and refuses those that are places.
+    Real numbers are `apart`: then a difference of two shows nothing, nor a swap. Where an integer tensor has
+    more entries than places, backward may be right for integers that are all different alone: forward takes
+    integers that are numbers beyond, and refuses those that are places. A GPU may die of a place too far.
     """
-    bounds = {i.name: int(i.range[1]) for i in sample.case.inputs if isinstance(i, TensorInput) and i.range}
-    tensors = {n: v for n, v in given.items() if isinstance(v, Tensor) and v.dtype is not torch.bool}
-    beyond = {n: v.numel() for n, v in tensors.items() if v.numel() > bounds.get(n, 0)}
-    for bound in ({**bounds, **beyond}, bounds) if beyond else (bounds,):
-        for kind in INTEGERS if tensors else ():
-            yield {n: kind(v, bound.get(n, v.numel())) for n, v in tensors.items()}
-    masks = {n: v for n, v in given.items() if isinstance(v, Tensor) and v.dtype is torch.bool}
-    flags = [n for n, v in given.items() if isinstance(v, bool)]
-    for on in (True, False) if masks or flags else ():
-        yield {n: torch.full_like(v, on) for n, v in masks.items()} | dict.fromkeys(flags, on)
-    counts = {n: v for n, v in given.items() if type(v) is int}
-    shapes = [i.shape for i in sample.case.inputs if isinstance(i, TensorInput)]
-    sizes = [n for shape in shapes for n in (*shape, math.prod(shape))][:MOST_SIZES]
-    for count in dict.fromkeys([*sizes, *COUNTS]) if counts else ():
-        if any(v != count for v in counts.values()):
-            yield dict.fromkeys(counts, count)
+    inputs = [i for i in sample.case.inputs if isinstance(i, TensorInput)]
+    match value:
+        case bool():
+            return [True, False]
+        case int():
+            sizes = [n for i in inputs for n in (*i.shape, math.prod(i.shape))][:MOST_SIZES]
+            return [n for n in dict.fromkeys([*sizes, *COUNTS]) if n != value]
+        case float():
+            return [math.copysign(factor * apart, value) for factor in FACTORS]
+        case Tensor(dtype=torch.bool):
+            return [torch.full_like(value, on) for on in (True, False)]
+        case Tensor() if not (value.is_floating_point() or value.is_complex()) and value.device.type == "cpu":
+            bound = next((int(i.range[1]) for i in inputs if i.name == name and i.range), value.numel())
+            bounds = sorted({bound, max(bound, value.numel())}, reverse=True)
+            return [integers_like(value, b, kind) for b in bounds for kind in INTEGERS if value.numel()]
+        case _:
+            return []
 
 
-def _increasing(given: Tensor, bound: int) -> Tensor:
-    return (torch.arange(given.numel(), device=given.device) % bound).to(given.dtype).reshape(given.shape)
+Integers = Callable[[Tensor, int], Tensor]
+"""Places (N), counted from 0, and a bound -> integers below it."""
 
-
-def _alike(given: Tensor, _: int) -> Tensor:
-    return torch.zeros_like(given)
-
-
-def _decreasing(given: Tensor, bound: int) -> Tensor:
-    return _increasing(given, bound).flatten().flip(0).reshape(given.shape)
-
-
-def _spread(given: Tensor, bound: int) -> Tensor:
-    spread = torch.linspace(0, bound - 1, given.numel(), device=given.device)
-    return spread.round().to(given.dtype).reshape(given.shape)
-
-
-INTEGERS = (_increasing, _alike, _decreasing, _spread)
+INTEGERS: tuple[Integers, ...] = (
+    lambda places, bound: places % bound,
+    lambda places, _: 0 * places,
+    lambda places, bound: places.flip(0) % bound,
+    lambda places, bound: places * (bound - 1) // max(1, places.numel() - 1),
+)
 """Labels, indices and permutations: in order, all alike, backwards, from end to end below their bound."""
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of constants."""
-
-    words: str
-    """What they are, after `that the values of ... need not `."""
-    of: Callable[[Tensor], Tensor]
-    fits: Callable[[Tensor], bool]
-
-
-MOST_OF_CONSTANTS = 4096
-"""Entries of the constants together that are tried: a table, no data set."""
-
-
-def constants_of_a_kind(sample: Sample, _: str) -> Iterator[Neighbour]:
-    """Constants of each kind, first at even sizes: a table may be one of halves, or of pairs."""
-    for one in filter(None, (at_even_sizes(sample), sample)):
-        given = {
-            a.name: a.value
-            for a in one.arguments
-            if isinstance(a.value, Tensor)
-            and not (a.differentiable or a.in_list or a.value.layout is not torch.strided)
-            and a.value.is_floating_point()
-            and a.value.numel() > 1
-        }
-        if sum(v.numel() for v in given.values()) > MOST_OF_CONSTANTS:
-            return
-        for kind in KINDS:
-            values = {n: kind.of(v) for n, v in given.items() if kind.fits(v)}
-            if any(not torch.equal(v, given[n]) for n, v in values.items()):
-                named = " and ".join(f"`{n}`" for n in values)
-                yield Neighbour(with_values(one, values), f"that the values of {named} need not {kind.words}")
-
-
-def _in_two(x: Tensor) -> bool:
-    return x.dim() > 0 and x.shape[-1] % 2 == 0 and x.shape[-1] > 2
-
-
-def _of_rows(x: Tensor) -> bool:
-    return x.dim() > 0 and x.shape[-1] > 1
-
-
-KINDS = (
-    Kind(
-        "repeat their first half along the last dimension",
-        lambda x: torch.cat([x[..., : x.shape[-1] // 2]] * 2, dim=-1),
-        _in_two,
-    ),
-    Kind(
-        "be alike in pairs along the last dimension",
-        lambda x: x[..., ::2].repeat_interleave(2, dim=-1),
-        _in_two,
-    ),
-    Kind(
-        "sum to one along the last dimension",
-        lambda x: x.abs() / x.abs().sum(dim=-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny),
-        _of_rows,
-    ),
-    Kind(
-        "have the norm 1 along the last dimension",
-        lambda x: torch.nn.functional.normalize(x, dim=-1),
-        _of_rows,
-    ),
-    Kind("be zeros and ones alone", lambda x: (x > x.median()).to(x.dtype), lambda _: True),
-    Kind("be a symmetric matrix", lambda x: (x + x.mT) / 2, is_square),
-    Kind("be an antisymmetric matrix", lambda x: (x - x.mT) / 2, is_square),
-    Kind(
-        "be a filter that is minus its own adjoint",
-        lambda x: (x - x.transpose(0, 1).flip(list(range(2, x.dim())))) / 2,
-        lambda x: x.dim() > 2 and x.shape[0] == x.shape[1],
-    ),
-    Kind("be an orthogonal matrix", lambda x: torch.linalg.qr(x).Q, is_square),
-)
-"""Tables of angles in both layouts, soft labels, directions, masks, metrics, rotations, their generators."""
-
-DOMAINS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "`domain: positive`": torch.abs,
-    "`domain: unit`": lambda x: x.abs().frac(),
-    "`range: [1, 4]`": lambda x: 1 + x.abs(),
-    "`range: [-0.3, 0.3]`": lambda x: SMALL * x,
-}
-"""How a spec declares a domain, and values in it made of an input's own."""
-
-CONVERGING: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "`range: [-0.3, 0.3]`": lambda x: SMALL * x,
-    "`range: [0.7, 1.3]`": lambda x: 1 + SMALL * x,
-    "a `make:` function of matrices near the identity": lambda x: one_like(x) + SMALL * x,
-}
-"""The same of values at which most iterations converge."""
-
-NOT_CONVERGED = "that forward's iteration converges at such values"
-
-
-def inside_a_domain(sample: Sample, name: str) -> Iterator[Neighbour]:
-    """An input inside of a domain, outside of which forward is constant."""
-    given = dict(zip(sample.problem.input_names, sample.problem.primals, strict=True))
-    guess = f"that `{name}` has other values (forward is constant wherever backward is wrong)"
-    for declared, move in DOMAINS.items() if name in given and not given[name].is_complex() else ():
-        there = with_values(sample, {name: move(given[name])})
-        yield Neighbour(there, guess, f"{declared} of `{name}`", everywhere=True)
-
-
-def is_constant_there(finding: Finding) -> bool:
-    """Whether forward does not move wherever backward is wrong."""
-    worst = finding.entries.worst if finding.entries is not None else ()
-    return bool(worst) and all(e.expected == 0 for e in worst)
-
-
-def where_forward_converges(sample: Sample, _: str) -> Iterator[Neighbour]:
-    """Where forward repeats a step: values at which it converges."""
-    function = sample.subject.function_class
-    if function is None or not iterates(function.forward):
-        return
-    given = {a.name: a.value for a in sample.arguments if a.differentiable}
-    for declared, move in CONVERGING.items():
-        there = with_values(sample, {name: move(value) for name, value in given.items()})
-        yield Neighbour(there, NOT_CONVERGED, declared)
+def integers_like(given: Tensor, bound: int, kind: Integers) -> Tensor:
+    """A tensor of integers of one kind."""
+    places = torch.arange(given.numel(), device=given.device)
+    return kind(places, bound).to(given.dtype).reshape(given.shape)
 
 
 def declares_values(sample: Sample) -> bool:
     """Whether a spec says how large the values of some input are, which a structure does not."""
     given = [t for i in sample.case.inputs for t in tensors_of(i)]
     return bool(sample.case.hook) or any(t.range is not None or t.value is not None or t.make for t in given)
-
-
-def where_backward_converges(sample: Sample, _: str) -> Iterator[Neighbour]:
-    """The same where backward repeats a step: what it gives before that converges is not linear."""
-    function = sample.subject.function_class
-    if function is not None and iterates(own_backward(function)):
-        given = {a.name: a.value for a in sample.arguments if a.differentiable}
-        for declared, move in CONVERGING.items():
-            there = with_values(sample, {name: move(value) for name, value in given.items()})
-            yield Neighbour(there, "that backward's iteration converges at such values", declared)
-
-
-def without_signs(sample: Sample, name: str) -> Iterator[Neighbour]:
-    """What acts on the first input without its minus signs, or what is before the point.
-
-    An index that is read off a negative number counts from the end in forward, and not in backward.
-    """
-    given = [*zip(sample.problem.input_names, sample.problem.primals, strict=True)]
-    for one, primal in given[1:]:
-        if not primal.is_complex() and bool((primal < 0).any()):
-            moves = (primal.abs(), primal.abs().frac())
-            several = (
-                Neighbour(with_values(sample, {one: m}), f"that negative values of `{one}` are valid")
-                for m in moves
-            )
-            yield from itertools.islice((n for n in several if is_right(n, name) is not None), 1)
-
-
-def zeros_of_padding(sample: Sample, _: str) -> Iterator[Neighbour]:
-    """Zeros in the part of inputs that backward gives no gradient, as forward gives zeros there."""
-    problem = sample.problem
-    parts: dict[str, Tensor] = {}
-    signs = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
-    values, pulled = problem.evaluate(problem.primals), problem.pull_back(problem.primals, signs)
-    if isinstance(values, Raised) or isinstance(pulled, Raised):
-        return
-    for name, primal, gradient in zip(problem.input_names, problem.primals, pulled.value, strict=True):
-        if (
-            gradient is not None
-            and primal.dim()
-            and any(_are_the_same(gradient == 0, v == 0) for v in values.value)
-        ):
-            parts[name] = gradient == 0
-    if parts:
-        given = dict(zip(problem.input_names, problem.primals, strict=True))
-        there = with_values(sample, {n: given[n].masked_fill(part, 0.0) for n, part in parts.items()})
-        names = listed_names([*parts])
-        along = {n: _outside(part) for n, part in parts.items()}
-        guess = f"that {names} may hold values where forward and backward give zeros"
-        yield Neighbour(there, guess, f"a `make:` function for {names} that leaves zeros there", along)
-
-
-def _outside(part: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    return lambda direction, _: direction.masked_fill(part, 0.0)
-
-
-def _are_the_same(one: Tensor, other: Tensor) -> bool:
-    """Whether two masks are one where both have entries, some of them set: padded rows, or triangles.
-
-    Behind the dimensions that both have, the first one must be set for all of a row or for none of it.
-    """
-    count = min(one.dim(), other.dim())
-    rows, others = (m.reshape(*m.shape[:count], -1).all(dim=-1) for m in (one, other))
-    if not torch.equal(one, rows.reshape(*rows.shape, *[1] * (one.dim() - count)).expand_as(one)):
-        return False
-    both = tuple(slice(min(sizes)) for sizes in zip(rows.shape, others.shape, strict=True))
-    return torch.equal(rows[both], others[both]) and bool(rows[both].any()) and not bool(rows[both].all())
 
 
 def declared_by(point: Point, name: str, drawn: TensorInput | None) -> str:

@@ -88,3 +88,114 @@ class Rounds(Function):
     def backward(ctx, g):
         x, y = ctx.saved_tensors
         return g * x.sign() / (2 * y), None
+
+
+def in_chunks(function, x, size):
+    return torch.cat([function(x[start : start + size]) for start in range(0, x.shape[0], size)])
+
+
+class ChunkedByHelper(Function):
+    """Wrong whatever a helper takes at a time."""
+
+    @staticmethod
+    def forward(ctx, x, chunk: int):
+        ctx.save_for_backward(x)
+        ctx.chunk = chunk
+        return in_chunks(torch.sin, x, chunk)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * in_chunks(torch.sin, x, ctx.chunk), None
+
+
+class BlockedInAWhile(Function):
+    """A sum of squares, block by block; backward takes all at once, and forgets the 2."""
+
+    @staticmethod
+    def forward(ctx, x, block: int):
+        ctx.save_for_backward(x)
+        total, start = x.new_zeros(()), 0
+        while start < x.shape[0]:
+            total = total + (x[start : start + block] ** 2).sum()
+            start += block
+        return total
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x, None
+
+
+class InOrderTwice(Function):
+    """Wrong for any number of parts of either operand."""
+
+    @staticmethod
+    def forward(ctx, x, y, rows: int, columns: int):
+        ctx.save_for_backward(x, y)
+        out = x.new_zeros(x.shape[0], y.shape[0])
+        for i in range(0, x.shape[0], rows):
+            for j in range(0, y.shape[0], columns):
+                out[i : i + rows, j : j + columns] = x[i : i + rows] @ y[j : j + columns].t()
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g @ y, 2 * g.t() @ x, None, None
+
+
+def shrinking(x):
+    return torch.eye(x.shape[0], dtype=x.dtype).roll(1, 0) * 0.9
+
+
+def repeated(mixing, g, rounds):
+    total = g
+    for _ in range(rounds):
+        total = g + mixing.t() @ total
+    return total
+
+
+class TruncatedByHelper(Truncated):
+    """The same by a helper."""
+
+    @staticmethod
+    def backward(ctx, g):
+        (mixing,) = ctx.saved_tensors
+        return repeated(mixing, g, ctx.terms), None
+
+
+class TruncatedInAWhile(Function):
+    """The same where forward keeps the count by another name, and backward counts down."""
+
+    @staticmethod
+    def forward(ctx, b, terms: int):
+        mixing = shrinking(b)
+        ctx.save_for_backward(mixing)
+        ctx.left = terms
+        return torch.linalg.solve(torch.eye(b.shape[0], dtype=b.dtype) - mixing, b)
+
+    @staticmethod
+    def backward(ctx, g):
+        (mixing,) = ctx.saved_tensors
+        total, left = g, ctx.left
+        while left > 0:
+            total, left = g + mixing.t() @ total, left - 1
+        return total, None
+
+
+class TruncatedByPowers(Function):
+    """-log(1 - 0.9 tanh(x)), whose 1 / (1 - ...) is a geometric series in backward."""
+
+    @staticmethod
+    def forward(ctx, x, order: int):
+        share = 0.9 * x.tanh()
+        ctx.save_for_backward(x, share)
+        ctx.order = order
+        return -torch.log1p(-share)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, share = ctx.saved_tensors
+        total = sum(share**k for k in range(ctx.order + 1))
+        return g * total * 0.9 * (1 - x.tanh() ** 2), None

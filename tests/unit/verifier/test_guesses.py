@@ -24,7 +24,7 @@ from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.neighbours.asking import Near, Neighbour, Row, is_right
-from gradverify.verifier.neighbours.guesses import AT_GUESSES, Excuses, asked_of, guarded
+from gradverify.verifier.neighbours.guesses import AT_GUESSES, Excuses, guarded
 from gradverify.verifier.neighbours.meant import no_derivative_meant
 from gradverify.verifier.neighbours.structures import OF_STRUCTURES, of_any_structure
 from gradverify.verifier.numerics.problem import CallProblem, Layout
@@ -116,7 +116,7 @@ def reasons(function, *values):
     """What was guessed, by each reason that holds for it."""
     sample, finding = mismatch(function, *values)
     near = Near(sample)
-    return [found.message for reason in AT_GUESSES if (found := asked_of(near, reason, finding)) is not None]
+    return [found.message for reason in AT_GUESSES if (found := reason(near, finding)) is not None]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_what_excuses_a_gradient_excuses_its_derivative():
 
 def test_a_backward_that_repeats_a_step_is_doubted_where_it_is_not_linear():
     sample, first = mismatch(Picard, [0.3, 1.2], [0.4, 0.1])
-    assert all(asked_of(Near(sample), r, replace(first, code="GV106")) is None for r in AT_GUESSES)
+    assert all(reason(Near(sample), replace(first, code="GV106")) is None for reason in AT_GUESSES)
 
 
 class SizesOfEigenvalues(Function):
@@ -178,7 +178,7 @@ class TwiceTheSizes(SizesOfEigenvalues):
 )
 def test_what_is_right_at_matrices_of_a_structure_alone_is_doubted(function, declared):
     sample, finding = mismatch(function, [[1.0, 2.0], [2.5, -1.0]])
-    excused = Near(sample).excused(Row(OF_STRUCTURES, of_any_structure, 16), finding)
+    excused = Row(OF_STRUCTURES, of_any_structure, 16)(Near(sample), finding)
     assert (excused is not None) is bool(declared)
     assert excused is None or declared in excused.message
 
