@@ -155,9 +155,7 @@ def chosen(sample: Sample, name: str) -> str:
     if any(torch.equal(value, primal) for value in sample.problem.outputs.unflatten(base)):
         return f"forward returns `{named}` as it is"
     near, moves = _changed(sample, named, FLAT), bool(_changed(sample, named, JUMPS).any())
-    small = with_values(
-        sample, {named: INSIDE * primal}
-    )  # what is clamped to its domain is flat outside alone
+    small = with_values(sample, {named: INSIDE * primal})  # what is clamped to a domain is flat outside alone
     if moves and _is_flat(near) and _is_flat(_changed(small, named, FLAT)):
         return f"forward is a step in `{named}`, flat between"
     hidden = any(d.of_values for d in sample.subject.doubts)  # labels all alike leave nothing to depend on
@@ -168,14 +166,12 @@ def chosen(sample: Sample, name: str) -> str:
 
 def _changed(sample: Sample, name: str, steps: Sequence[float]) -> Tensor:
     """Which outputs (M) change when every entry of an input moves, each by another distance: a row a step."""
-    primal, base, rows = inputs_of(sample)[name], outputs_at(sample), []
-    for step in steps:
-        distances = step * torch.linspace(1.0, 1.5, primal.numel(), dtype=torch.float64)
-        there = outputs_at(sample, {name: primal + distances.to(primal).reshape(primal.shape)})
-        rows.append(
-            torch.zeros(sample.problem.outputs.size) if there is None or base is None else there != base
-        )
-    return torch.stack(rows) != 0
+    primal, base = inputs_of(sample)[name], outputs_at(sample)
+    if base is None:
+        return torch.zeros(len(steps), 0, dtype=torch.bool)
+    apart = torch.linspace(1.0, 1.5, primal.numel(), dtype=torch.float64).reshape(primal.shape).to(primal)
+    several = [outputs_at(sample, {name: primal + step * apart}) for step in steps]
+    return torch.stack([base != (base if there is None else there) for there in several])
 
 
 def _is_flat(changed: Tensor) -> bool:

@@ -144,19 +144,20 @@ def one_fewer(sample: Sample, _: str) -> Iterator[Neighbour]:
     Where a number for each step is meant, forward multiplies by a row for each all the same, and backward,
     which sums to one number, is wrong. First all inputs that can do without it, then each alone, then pairs,
     then all but one. A loss gives one number for every shape, such as a mean that is divided by `len(x)`:
-    whether vectors are meant it does not say, unless an annotation does.
+    whether vectors are meant it does not say, unless an annotation does. The largest input is no number.
     """
     is_loss = not any(block.shape for block in sample.problem.outputs.blocks)
-    if is_loss and any(QUOTED & set(p.annotation) for p in sample.subject.target.parameters):
-        return
-    given = {name: shape for name, shape in _shapes(sample).items() if len(shape) > 1}
+    stated = is_loss and any(QUOTED & set(p.annotation) for p in sample.subject.target.parameters)
+    inputs = _shapes(sample, differentiated=True)
+    given = {name: shape for name, shape in _shapes(sample).items() if len(shape) > 1 and not stated}
     singles = [{name: s} for name, shape in given.items() for s in dict.fromkeys((shape[:-1], shape[1:]))]
     taken = [one for one in singles if next(_broadcast(sample, [one]), None) is not None]
-    first = {name: shape for one in reversed(taken) for name, shape in one.items()}
+    chosen = {name: shape for one in reversed(taken) for name, shape in one.items()}
+    first = {name: chosen[name] for name in given if name in chosen}
     some = [combinations(first, k) for k in dict.fromkeys((2, len(first) - 1)) if 1 < k < len(first)]
     several = [{name: first[name] for name in names} for names in chain.from_iterable(some)]
-    given = _shapes(sample, differentiated=True)
-    numbers = [{name: ()} for name in reversed(given)] if len(given) > 1 and not is_loss else []
+    longest = [n for n, shape in inputs.items() if len(shape) == max(map(len, inputs.values()))]
+    numbers = [{name: ()} for name, shape in reversed(inputs.items()) if shape and longest != [name]]
     yield from _broadcast(sample, [first, *taken, *several, *numbers])
 
 
