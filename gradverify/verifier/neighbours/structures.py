@@ -264,7 +264,7 @@ def is_constant_there(finding: Finding) -> bool:
 def inside_a_domain(sample: Sample, name: str) -> Iterator[Neighbour]:
     """An input inside of a domain, outside of which forward is constant."""
     guess = "that {names} has other values (forward is constant wherever backward is wrong)"
-    yield from _on(sample, DOMAINS, [name], guess, everywhere=True)
+    yield from _on(sample, DOMAINS, {name} & inputs_of(sample).keys(), guess, everywhere=True)
 
 
 def where_forward_converges(sample: Sample, _: str) -> Iterator[Neighbour]:
@@ -288,8 +288,9 @@ def without_signs(sample: Sample, _: str) -> Iterator[Neighbour]:
 
     An index that is read off a negative number counts from the end in forward, and not in backward.
     """
-    for name in sample.problem.input_names[1:]:
-        yield from _on(sample, (POSITIVE, UNIT), [name], "that negative values of {names} are valid")
+    for name, primal in [*inputs_of(sample).items()][1:]:
+        if not primal.is_complex() and bool((primal < 0).any()):
+            yield from _on(sample, (POSITIVE, UNIT), [name], "that negative values of {names} are valid")
 
 
 def zeros_of_padding(sample: Sample, _: str) -> Iterator[Neighbour]:

@@ -159,7 +159,7 @@ def at_other_values(sample: Sample, names: Collection[str], *, rounds: bool = Fa
     if len(given) < len(set(names)) or (not rounds and any(_may_be_rounds(sample, n) for n in counts)):
         return
     several = {n: _others(sample, n, v, APART**k) for k, (n, v) in enumerate(given.items())}
-    for k in range(max(map(len, several.values())) if all(several.values()) else 0):
+    for k in range(max(map(len, several.values()), default=0) if all(several.values()) else 0):
         other = with_arguments(sample, {n: values[k % len(values)] for n, values in several.items()})
         if other is not None:
             yield other
