@@ -106,26 +106,32 @@ def may_loop_over(forward: Any, backward: Any, name: str) -> bool:  # noqa: ANN4
     body, after = definition(forward), definition(backward)
     if body is None:
         return True
-    kept = {
-        f".{target.attr}"
-        for node in each(ast.Assign, body)
-        for target in node.targets
-        if isinstance(target, ast.Attribute) and name in names_in(node.value)
-    }
-    looping = any(_may_loop(node, {name}) for node in ast.walk(body))
-    return looping or (after is not None and any(_may_loop(node, kept) for node in ast.walk(after)))
+    bound = [pair for pair in _assigned(body) if name in names_in(pair[1])]
+    kept = {f".{target.attr}" for target, _ in bound if isinstance(target, ast.Attribute)}
+    return _may_loop(body, {name}) or (after is not None and _may_loop(after, kept))
 
 
-def _may_loop(node: ast.AST, names: Collection[str]) -> bool:
-    match node:
-        case ast.Call(func=ast.Name(), args=args, keywords=keywords):
-            return any(_holds(a, names) for a in (*args, *keywords))
-        case ast.While(test=test):
-            return _holds(test, names)
-        case ast.Assign(targets=[ast.Name() | ast.Tuple()], value=value):
-            return _holds(value, names) and not isinstance(value, ast.Call)  # another name of it
-        case _:
-            return False
+def _assigned(body: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What is bound and to what, also in `a, b = c, d`."""
+    for node in each(ast.Assign, body):
+        for target in node.targets:
+            match target, node.value:
+                case ast.Tuple(elts=targets), ast.Tuple(elts=values):
+                    yield from zip(targets, values, strict=False)
+                case _:
+                    yield target, node.value
+
+
+def _may_loop(body: ast.FunctionDef, names: Collection[str]) -> bool:
+    """Whether some names, or others for what they hold, are handed to a function or end a loop."""
+    bound = [pair for pair in _assigned(body) if not isinstance(pair[1], ast.Call) and _holds(pair[1], names)]
+    names = {*names, *(target.id for target, _ in bound if isinstance(target, ast.Name))}
+    calls = (a for call in each(ast.Call, body) if isinstance(call.func, ast.Name) for a in _arguments(call))
+    return any(_holds(a, names) for a in (*calls, *(node.test for node in each(ast.While, body))))
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _holds(tree: ast.AST, names: Collection[str]) -> bool:
