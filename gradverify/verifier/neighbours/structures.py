@@ -297,11 +297,10 @@ def zeros_of_padding(sample: Sample, _: str) -> Iterator[Neighbour]:
     """Zeros in the part of inputs that backward gives no gradient, as forward gives zeros there."""
     outputs, given = outputs_at(sample), inputs_of(sample)
     values = () if outputs is None else sample.problem.outputs.unflatten(outputs)
-    zeros = [value == 0 for value in values if value.any()]
     parts = {
         name: gradient == 0
         for name, gradient in gradients_at(sample).items()
-        if gradient is not None and any(torch.equal(gradient == 0, part) and part.any() for part in zeros)
+        if gradient is not None and any(_are_zero_alike(gradient, value) for value in values)
     }
     if parts:
         there = with_values(sample, {n: given[n].masked_fill(part, 0.0) for n, part in parts.items()})
@@ -313,3 +312,12 @@ def zeros_of_padding(sample: Sample, _: str) -> Iterator[Neighbour]:
 
 def _outside(part: Tensor) -> Projection:
     return lambda direction, _: direction.masked_fill(part, 0.0)
+
+
+def _are_zero_alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are zero in the same places where both have some: padding, or triangles."""
+    if one.dim() != other.dim():
+        return False
+    both = tuple(slice(min(sizes)) for sizes in zip(one.shape, other.shape, strict=True))
+    zeros = one[both] == 0
+    return torch.equal(zeros, other[both] == 0) and bool(zeros.any()) and not bool(zeros.all())
