@@ -110,13 +110,13 @@ class Check:
 
 
 TABLE = """
-verifier.questions | Varied() | overlap.overlapping_cases overlap.overlapping overlap.module_called_again
-    aliasing.same_tensor_twice aliasing.views_of_one_base leaves.as_leaves
-    changes.changes changes.requires_grad_subsets retention.growing_memory retention.saved_elsewhere
+verifier.questions | Varied() | again.overlapping_cases again.overlapping again.module_called_again
+    ways.same_tensor_twice ways.views_of_one_base leaves.as_leaves
+    changes.changes changes.requires_grad_subsets writes.growing_memory ways.saved_elsewhere
     writes.watched elsewhere.other_devices again.first_call again.again
 verifier.questions | () | again.unrepeatable writes.written again.read_unwritten
 verifier.questions | CheckResult(outcome=Outcome.NOT_RUN) | table.on_other_devices
-verifier.questions | Answer("yes") | vmap.batched transforms.compiled forward_mode.forward_mode
+verifier.questions | Answer("yes") | transforms.batched transforms.compiled forward_mode.forward_mode
     transforms.functional opcheck.registration
 verifier.dtypes | CheckResult() | autocast.autocast asked.beside_float64
 verifier.verify | FirstOrder(CheckResult()) | natively.judged_alone
@@ -140,8 +140,7 @@ verifier.verify | CheckResult(capability="yes") | natively.second_order_natively
 verifier.collect | () | discover.unreached
 verifier.verify | iter(()) | beside._another_rank past.past_constants
 verifier.diagnose | iter(()) | findings.causes_of
-verifier.questions | None | overlap._of_one_module
-verifier.questions | True | aliasing._writes
+verifier.questions | None | again._of_one_module
 verifier.infer | given[1] | choices._with_longer_tables
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | results.at_undeclared
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | beside.at_unlisted

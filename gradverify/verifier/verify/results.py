@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gradverify.model import Finding, Outcome, Point, RaisedError, Severity, tensors_of
+from gradverify.model import Closeness, Finding, Outcome, Point, RaisedError, Severity, tensors_of
 from gradverify.model.case import points_of
 from gradverify.verifier.checks.first_order import disconnected, refused_empty
 from gradverify.verifier.checks.result import SAME_NUMBERS, CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import is_finite
+from gradverify.verifier.dtypes.asked import in_arithmetic, in_float64_of
+from gradverify.verifier.dtypes.calls import plainly
+from gradverify.verifier.dtypes.words import OF_A_GRADIENT
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.problem import Graph
@@ -256,6 +259,20 @@ def _outcome(findings: tuple[Finding, ...]) -> Outcome:
     return Outcome.INCONCLUSIVE if any(f.code == "GV109" for f in findings) else outcome_of(findings)
 
 
+def _is_of_few_digits(sample: Sample) -> bool:
+    """Whether it is called in 16 bits, where no slope shows."""
+    return sample.subject.native not in {"", SINGLE}
+
+
+def _beside_float64(sample: Sample) -> AtUndeclared:
+    """What is grossly wrong there beside the same in float64."""
+    subject = sample.subject
+    found = in_arithmetic(sample, in_float64_of(subject), plainly(subject.native), asked=False)
+    wrong = tuple(f for f in found.findings if f.code in OF_A_GRADIENT and f.severity is Severity.ERROR)
+    known = any(row.closeness is not Closeness.UNKNOWN for row in found.swept.precision)
+    return AtUndeclared(CheckResult(wrong, outcome_of(wrong)), judged=known)
+
+
 def at_undeclared(sample: Sample) -> AtUndeclared:
     """Judge the first order at one undeclared point; findings are the certain ones."""
     if sample.disconnected:
@@ -264,8 +281,10 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
         sample.subject.reader.reset()
     if sample.subject.surrogate is not None:
         return _as_meant(sample)
-    if sample.subject.native not in {"", SINGLE} or _is_alone(sample):  # few digits show no slope there
+    if _is_alone(sample) or (_is_of_few_digits(sample) and sample.point is not Point.TYPICAL):
         return SILENCE
+    if _is_of_few_digits(sample):
+        return _beside_float64(sample)
     hand_back(sample.inputs.size)
     judged = _judged(sample, declared=False, prove=False)
     if isinstance(judged, str):

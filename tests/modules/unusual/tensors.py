@@ -81,7 +81,7 @@ class KeptOnMeta(Function):
 
 
 class KeptQuantised(Function):
-    """Right but at its steps, which nothing tells from a mistake; saves a quantised tensor."""
+    """Right but at its steps; saves a quantised tensor."""
 
     @staticmethod
     def forward(ctx, x):
