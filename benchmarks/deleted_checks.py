@@ -145,7 +145,7 @@ verifier.questions | True | aliasing._writes
 verifier.infer | given[1] | choices._with_longer_tables
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | results.at_undeclared
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | beside.at_unlisted
-verifier.checks | NoComposite("it is deleted") | composite.automatic_composite
+verifier.checks | None | composite.composite_of
 verifier.verify | False | orders._draws orders._at_declared_zeros
 verifier.verify | iter(()) | beside._evaluation_mode beside._other_states beside._longer_items
     beside._sizes_of_one beside._unlisted_sizes beside._overlapping_cases

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gradverify.model import Case, Finding, Point, SourceChange, TargetKind, TargetPlan
-from gradverify.verifier.checks.composite import NoComposite, composite_of
+from gradverify.verifier.checks.composite import composite_of
 from gradverify.verifier.checks.kept import Build, Kept, Place
 from gradverify.verifier.checks.second_order_messages import FIRST_ORDER_ONLY
 from gradverify.verifier.checks.subject import Sample
@@ -256,10 +256,7 @@ def _is_derivable(measurements: _Measurements, worst: Finding, cause: Cause | No
         return False
     composites = [(sample, composite_of(sample)) for sample in samples.values()]
     return is_straight(
-        [
-            None if isinstance(one, NoComposite) else operations(one.problem, sample.problem.primals)
-            for sample, one in composites
-        ]
+        [None if one is None else operations(one, sample.problem.primals) for sample, one in composites]
     )
 
 

@@ -15,10 +15,10 @@ from torch import Tensor
 from gradverify.verifier import guard
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import Layout, VjpProblem
+from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.verify.witnessing import cotangents_of, first_order, second_order, witnesses_of
 from gradverify.verifier.witnesses.answers import Asked
-from gradverify.verifier.witnesses.claim import Map, units
+from gradverify.verifier.witnesses.claim import rows_at, units
 from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
 from gradverify.verifier.witnesses.proof import proved
 from gradverify.verifier.witnesses.values import probe
@@ -106,7 +106,7 @@ def _derived(asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor] | None:
     error = rounding_of(asked, true)
     for sign in (1.0, -1.0):
         x = asked.values.x + sign * BESIDE * asked.values.scale * probe(len(asked.values.x), asked.key + 31)
-        near = _rows_at(witness.problem, x, rows)
+        near = rows_at(witness.problem, x, rows)
         moved = torch.zeros_like(true) if near is None else (near - true).abs()
         error[~(moved <= ROOM * true.abs().nan_to_num(0.0, 0.0, 0.0).max())] = torch.inf
     error[~true.isfinite()] = torch.inf
@@ -117,16 +117,6 @@ def rounding_of(asked: Asked, true: Tensor) -> Tensor:
     """How far derived's Jacobian may be off by rounding."""
     largest = true.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True) if true.numel() else true
     return (ROUNDINGS * asked.values.steps.epsilon * largest).expand_as(true).clone()
-
-
-def _rows_at(problem: Map, x: Tensor, rows: Tensor) -> Tensor | None:
-    """The gradients for some grad_outputs at another point."""
-    inputs = Layout.of(problem.primals)
-    made = problem.graph(inputs.unflatten(x))
-    if isinstance(made, Raised):
-        return None
-    found = problem.back_each(made.value, [problem.outputs.unflatten(u) for u in rows])
-    return None if isinstance(found, Raised) else torch.stack([inputs.flatten(g) for g in found.value])
 
 
 def slopes(asked: Asked, until: int = sys.maxsize) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -22,8 +21,9 @@ from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Block
 from gradverify.verifier.witnesses.answers import Asked
+from gradverify.verifier.witnesses.claim import spread_of_rows
 from gradverify.verifier.witnesses.proof import OF_FLOAT32
-from gradverify.verifier.witnesses.rounding import FACTOR, spread
+from gradverify.verifier.witnesses.rounding import FACTOR
 from gradverify.verifier.witnesses.values import EPSILON, probe
 
 LINEAR = 1e-9
@@ -314,18 +314,12 @@ def _rounding(asked: Asked, trial: _Trial, expected: Tensor, w: Tensor) -> Tenso
     bits = trial.structure.bits
     allowed = torch.zeros_like(trial.claim)
     for cotangents in (trial.given, w if bits else trial.u + w):
-        moved = spread(partial(_row_at, asked, cotangents), asked.values.x, asked.values.steps.epsilon)
+        moved = spread_of_rows(asked.problem, cotangents[None], asked.values.steps.epsilon)
         if moved is None:
             return torch.zeros_like(trial.claim, dtype=torch.bool)
         scaled = bits if cotangents is trial.given else 0
-        allowed += FACTOR * moved * 2.0**-scaled
+        allowed += FACTOR * moved[0] * 2.0**-scaled
     return (trial.claim - expected).abs() <= allowed
-
-
-def _row_at(asked: Asked, cotangents: Tensor, x: Tensor) -> Tensor | None:
-    layout, problem = asked.values.inputs, asked.problem
-    found = problem.pull_back(layout.unflatten(x), problem.outputs.unflatten(cotangents))
-    return None if isinstance(found, Raised) else layout.flatten(found.value)
 
 
 def _finding(sample: Sample, s: Structure, claim: Tensor, expected: Tensor, wrong: Tensor) -> Finding:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.witnesses.answers import Reason
-from gradverify.verifier.witnesses.claim import units
+from gradverify.verifier.witnesses.claim import rows_at, units
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, RIGHT, TORN, UNSEEN, WRONG, Open
 from gradverify.verifier.witnesses.proof import differing
 from gradverify.verifier.witnesses.values import probe
@@ -107,10 +107,10 @@ def _beside(c: Open, ways: Sequence[Tensor], share: float) -> Tensor | None:
             if c.left < 1 or witness is None:
                 return None
             x = c.values.x + sign * share * c.values.scale * way
-            made = c.rows_at(witness.problem, x, range(len(c.u)))
+            made = rows_at(witness.problem, x, c.u)
             if made is None:
                 return None
-            found.append(made.view(len(c.u), -1))
+            found.append(made)
     return torch.stack(found)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.witnesses.answers import Asked, Reason
-from gradverify.verifier.witnesses.claim import Map, units
+from gradverify.verifier.witnesses.claim import units
 from gradverify.verifier.witnesses.proof import OF_MEDIAN_ZERO, Proof, alone, differing
 from gradverify.verifier.witnesses.rounding import FACTOR
 from gradverify.verifier.witnesses.values import Slope, probe
@@ -116,16 +115,6 @@ class Open:
         for o in sorted(set(self.owner)):
             for own in self.inputs.slices:
                 yield o, owners == o, own
-
-    def rows_at(self, problem: Map, x: Tensor, rows: Sequence[int]) -> Tensor | None:
-        """Some rows of `u` pulled back at another point, one after the other; None where that raises."""
-        made = problem.graph(Layout.of(problem.primals).unflatten(x))
-        if isinstance(made, Raised):
-            return None
-        found = problem.back_each(made.value, [self.outputs.unflatten(self.u[k]) for k in rows])
-        if isinstance(found, Raised):
-            return None
-        return torch.cat([self.inputs.flatten(g) for g in found.value])
 
     def unseen(self) -> Tensor:
         """What moves no output by more than the rounding of numbers of its size and of the input's (N)."""
