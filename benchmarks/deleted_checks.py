@@ -135,7 +135,7 @@ verifier.checks | None | contract._undefined_grads contract._without_gradients_o
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input
 verifier.checks | [] | contract.carried_parameters
-    first_order.refused_empty second_order.wrong_alone
+    first_order.refused_empty
 verifier.verify | CheckResult(capability="yes") | natively.second_order_natively
 verifier.collect | () | discover.unreached
 verifier.verify | iter(()) | beside._another_rank past.past_constants

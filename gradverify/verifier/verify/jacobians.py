@@ -15,8 +15,8 @@ from torch import Tensor
 from gradverify.verifier import guard
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import VjpProblem
-from gradverify.verifier.verify.witnessing import cotangents_of, first_order, second_order, witnesses_of
+from gradverify.verifier.verify.second_order import second_problem
+from gradverify.verifier.verify.witnessing import first_order, second_order, witnesses_of
 from gradverify.verifier.witnesses.answers import Asked
 from gradverify.verifier.witnesses.claim import rows_at, units
 from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
@@ -74,11 +74,6 @@ def second_asked(sample: Sample) -> Asked | None:
     if first is None or isinstance(made, Raised):
         return None
     return second_order(sample, first, witnesses_of(sample), made.value, second)
-
-
-def second_problem(sample: Sample) -> VjpProblem:
-    """The backward of a sample as a map of its own, at one grad_output."""
-    return VjpProblem(sample.problem, cotangents_of(sample))
 
 
 def _of(asked: Asked) -> Jacobians | None:
