@@ -46,9 +46,6 @@ SAMPLE = 255
 """Entries that are asked for the typical size of an input: a tenth more or less does not matter, and the
 median of 10^5 takes as long as all else that is done with them."""
 
-FEW = 64
-"""Up to this many entries are looked at as plain numbers, which takes less than asking torch three times."""
-
 WIDE = 256.0
 """Up to this ratio of two entries' sizes each moves by its own; beyond it, small ones move by more."""
 
@@ -63,34 +60,18 @@ def sizes_of(x: Tensor, wide: float = WIDE) -> Tensor:
     Fresh, of the shape of `x`; zero for what is not finite.
     """
     size = x.abs()
-    count = size.numel()
-    if not count:
+    if not size.numel():
         return size
-    if count <= FEW:
-        sizes = size.reshape(-1).tolist()
-        low, high = min(sizes), max(sizes)
-        if not math.isfinite(sum(sizes)):  # one of them is not a number, say, which max may pass over
-            high = math.inf
-    else:
-        low, high = [bound.item() for bound in size.aminmax()]
+    low, high = [bound.item() for bound in size.aminmax()]
     if low > 0 and high <= wide * low:
         return size
-    if count <= FEW and low > 0 and high < math.inf:
-        typical = sorted(sizes)[(count - 1) // 2]
-    else:
-        typical = _typical(size, all_moving=low > 0 and high < math.inf)
-    finite = None if high < math.inf else size.isfinite()
-    size.clamp_(typical / wide, typical)
-    return size if finite is None else torch.where(finite, size, 0.0)
-
-
-def _typical(size: Tensor, *, all_moving: bool) -> float:
-    """The median of the sizes that are finite and not zero, or of a sample of them."""
     few = size.take(_sampled(size.numel())) if size.numel() > SAMPLE else size
-    moving = few if all_moving else _moving(few)
-    if not moving.numel():
-        moving = _moving(size)
-    return moving.median().item() if moving.numel() else 1.0
+    if low > 0 and high < math.inf:
+        typical = few.median().item()
+        return size.clamp_(typical / wide, typical)
+    moving = _moving(few) if bool(_moving(few).numel()) else _moving(size)
+    typical = moving.median().item() if moving.numel() else 1.0
+    return torch.where(size.isfinite(), size.clamp(typical / wide, typical), 0.0)
 
 
 def _moving(size: Tensor) -> Tensor:
@@ -285,16 +266,6 @@ class Line(NamedTuple):
         """Some inputs moving, by number, and the others not."""
         return self._replace(steps=[s if k in numbers else None for k, s in enumerate(self.steps)])
 
-    def held(self) -> Line | None:
-        """The same without steps of entries that are not finite, which no step moves; None where all are."""
-        finite = [x.isfinite() for x in self.here]
-        if all(bool(f.all()) for f in finite):
-            return None
-        steps = [
-            None if s is None else torch.where(f, s, 0.0) for s, f in zip(self.steps, finite, strict=True)
-        ]
-        return self._replace(steps=steps)
-
     def stretched(self, length: float) -> Line:
         """The same with steps of another length, exact ones."""
         ratio = length / self.length
@@ -302,8 +273,7 @@ class Line(NamedTuple):
             None if s is None else torch.add(x, s, alpha=ratio).sub_(x)
             for x, s in zip(self.here, self.steps, strict=True)
         ]
-        held = self._replace(steps=steps, length=length)
-        return held.held() or held
+        return self._replace(steps=steps, length=length)
 
     def noticed(self, atol: float) -> float:
         """What an error of atol in one entry makes in the derivative along an ordinary tangent."""
