@@ -234,7 +234,9 @@ class DotProductTest:
             if value is None:
                 return False
             left &= value != here
-        return not left.any()
+            if not left.any():
+                return True
+        return False
 
     def _gives_zeros(self, number: int | None = None) -> bool:
         """Whether backward gives zeros for every grad_output; to one input, where `number` says which."""

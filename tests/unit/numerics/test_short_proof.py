@@ -323,13 +323,3 @@ def test_a_map_that_jumps_in_many_rows_is_flat_where_each_jumps_once(asked):
     assert not proven(asked(behind(nearest, lambda g: g + 1e-9, 1), values, places))
     many = torch.rand(400, dtype=torch.float64) + 1
     assert not proven(asked(behind(lambda x: x.bfloat16().double() * 3, torch.zeros_like), many))
-
-
-def test_a_map_that_counts_is_flat_however_often_it_jumps(asked):
-    """Quotients of up to 90 in whole numbers; in bfloat16 they have fractions, and a slope."""
-    a, b = torch.rand(50, dtype=torch.float64) * 80 + 10, torch.rand(50, dtype=torch.float64) / 10 + 1
-    assert proven(asked(lambda a, b: torch.div(a, b, rounding_mode="trunc"), a, b))
-    wrong = behind(lambda a, b: torch.div(a, b, rounding_mode="trunc"), lambda g: g + 1e-9)
-    assert not proven(asked(wrong, a, b))
-    short = behind(lambda a: (a.bfloat16() * 1).double(), torch.zeros_like)
-    assert not proven(asked(short, a))
