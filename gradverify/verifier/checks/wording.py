@@ -43,18 +43,15 @@ def vector_entries(
 
 
 def map_of(
-    pair: tuple[Tensor, Tensor],
+    claimed: Tensor,
+    expected: Tensor,
     wrong: Tensor,
-    judged: Tensor,
     output: Block,
     source: Block,
     names: tuple[str, str],
 ) -> JacobianMap | None:
-    """A picture of one block: how far each wrong entry is off, in steps below the largest.
-
-    `pair` is what backward gave and what it was compared with.
-    """
-    difference = (pair[0] - pair[1]).abs()
+    """A picture of one block: how far each wrong entry is off, in steps below the largest."""
+    difference = (claimed - expected).abs()
     rows, columns = wrong.shape
     if rows > MAP_LIMIT or columns > MAP_LIMIT or rows * columns < 2 or not wrong.any():
         return None
@@ -62,14 +59,14 @@ def map_of(
     largest = finite[wrong].max().item() or 1.0
     thresholds = tuple(_round(largest * share) for share in (0.01, 0.1, 0.5))
     steps = torch.stack([~(difference < t) for t in thresholds]).sum(dim=0)
-    levels = torch.where(judged, torch.where(wrong, 1 + steps, 0), -1).tolist()
+    levels = torch.where(wrong, 1 + steps, 0).tolist()
     return JacobianMap(
         row_labels=tuple(indexed(names[0], output.index(output.start + i)) for i in range(rows)),
         column_labels=tuple(indexed(names[1], source.index(source.start + j)) for j in range(columns)),
         levels=tuple(map(tuple, levels)),
         thresholds=(thresholds[0], thresholds[1], thresholds[2]),
-        actual=_rounded(pair[0]),
-        expected=_rounded(pair[1]),
+        actual=_rounded(claimed),
+        expected=_rounded(expected),
     )
 
 
@@ -81,6 +78,12 @@ def _rounded(matrix: Tensor) -> tuple[tuple[float, ...], ...]:
 def output_name(position: int, outputs_returned: int) -> str:
     """How a sentence calls an output: not at all where there is only one."""
     return f"output {position}" if outputs_returned > 1 else "the output"
+
+
+def gradient_of(sample: Sample, position: int, name: str) -> str:
+    """How a sentence calls the gradient of one (output, input)."""
+    of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
+    return f"the gradient{of_output} with respect to `{name}`"
 
 
 def apart(one: float, other: float) -> tuple[str, str]:
@@ -216,8 +219,7 @@ def _inconclusive(finding: Finding, message: str, hint: str) -> Finding:
 
 def not_verified(sample: Sample, position: int, name: str, unknown: Uncovered) -> Finding:
     """That one (output, input) pair could not be judged, and why."""
-    of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
-    said = f"the gradient{of_output} with respect to `{name}` could not be verified: {unknown.reason}"
+    said = f"{gradient_of(sample, position, name)} could not be verified: {unknown.reason}"
     return sample.finding("GV109", said, hint=unknown.hint, output=position, input=name)
 
 

@@ -9,12 +9,12 @@ import torch
 from gradverify.model import Finding, Outcome, Point, Severity, tensors_of
 from gradverify.verifier.checks.first_order import DRAW_IN_FORWARD, OF_NUMBERS, backward_raised
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import gradient_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Graph
 from gradverify.verifier.verify.witnessing import Witnesses, first_order
 from gradverify.verifier.verify.words import (
     imprecise_gradient,
-    named_output,
     not_known,
     wrong_gradient,
 )
@@ -143,8 +143,7 @@ def _at_declared_zeros(sample: Sample, name: str, answer: Wrong) -> bool:
 
 def _again(sample: Sample, position: int, name: str, code: str) -> Finding:
     """That it is wrong here too: the sample where it was measured says more."""
-    of_output = named_output(sample, position)
-    said = f"the gradient{of_output} with respect to `{name}` is wrong here, too"
+    said = f"{gradient_of(sample, position, name)} is wrong here, too"
     return sample.finding(code, said, output=position, input=name, badness=0.0, severity=Severity.ERROR)
 
 

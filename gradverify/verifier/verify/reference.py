@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,12 +12,18 @@ from torch import Tensor
 from gradverify.model import Entries, Finding, Point, Severity
 from gradverify.verifier.checks.composite import reference_problem
 from gradverify.verifier.checks.subject import Sample, first_line
-from gradverify.verifier.checks.wording import apart, count_of, number, output_name, vector_entries
+from gradverify.verifier.checks.wording import (
+    apart,
+    count_of,
+    gradient_of,
+    number,
+    output_name,
+    vector_entries,
+)
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, VjpProblem
 from gradverify.verifier.verify.structured import wrong_with_structure
 from gradverify.verifier.verify.witnessing import Options, against
-from gradverify.verifier.verify.words import named_output
 from gradverify.verifier.witnesses.claim import Claim, Map, rows_at
 from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
 from gradverify.verifier.witnesses.proof import alone
@@ -126,7 +132,7 @@ def _gradients(beside: Beside) -> Iterator[Finding]:
     u = probe(other.outputs.size, beside.key)
     claims = Claim(sample.problem, beside.graph), Claim(other)
     for position, one in zip(other.output_positions, other.outputs.slices, strict=True):
-        said = f"the gradient{named_output(sample, position)} with respect to"
+        said = partial(gradient_of, sample, position)
         for finding in _of_each_input(beside, claims, alone(u, one), "GV302", said):
             yield replace(finding, output=position)
 
@@ -136,11 +142,11 @@ def _second_derivatives(beside: Beside) -> Iterator[Finding]:
     u = beside.sample.problem.outputs.unflatten(probe(beside.other.outputs.size, beside.key))
     mine, theirs = (Claim(VjpProblem(one, u)) for one in (beside.sample.problem, beside.other))
     weights = probe(mine.problem.outputs.size, beside.key + 1)
-    return _of_each_input(beside, (mine, theirs), weights, "GV303", "the second derivative by")
+    return _of_each_input(beside, (mine, theirs), weights, "GV303", "the second derivative by `{}`".format)
 
 
 def _of_each_input(
-    beside: Beside, claims: tuple[Claim, Claim], u: Tensor, code: str, said: str
+    beside: Beside, claims: tuple[Claim, Claim], u: Tensor, code: str, said: Callable[[str], str]
 ) -> Iterator[Finding]:
     """A finding for each input whose gradients for `u` (M) differ."""
     mine, theirs = (one.row(u) for one in claims)
@@ -149,7 +155,7 @@ def _of_each_input(
     problems = claims[0].problem, claims[1].problem
     for number_of, entries in _differing(beside, problems, (mine, theirs), u):
         name = problems[0].input_names[number_of]
-        differs = f"{said} `{name}` differs from the {beside.called}'s at {_where(entries, beside.called)}"
+        differs = f"{said(name)} differs from the {beside.called}'s at {_where(entries, beside.called)}"
         found = beside.sample.finding(code, differs, input=name, entries=entries)
         yield _of_the_reference(found) if beside.visible or code == "GV303" else found
 
