@@ -129,13 +129,13 @@ def _limit(c: Open) -> float:
     return float(c.values.steps.proofs[0][1] * max(1, c.outputs.size) ** 0.5)
 
 
-def _residual(c: Open, columns: slice) -> Tensor | None:
+def _residual(c: Open, columns: slice | Tensor, step: float | None = None) -> Tensor | None:
     """u·Jv - (Aᵀu)·v along some columns, for each grad_output of the proof; None where it is not finite."""
     difference = c.proof.difference
     if difference is None or not bool(c.proof.gradients[:, columns].isfinite().all()):
         return None
     v = c.values.direction(c.asked.key, columns)
-    slope, taken = c.values.first_difference(v, c.values.steps.proofs[0][0])
+    slope, taken = c.values.first_difference(v, step or c.values.steps.proofs[0][0])
     if not bool(slope.isfinite().all()):
         return None
     u = torch.stack([u for u, _ in difference.cotangents])
@@ -246,20 +246,12 @@ def _prove_the_rest(c: Open) -> None:
         return
     for own in c.inputs.slices:
         rest = (c.state[:, own] == UNTRIED).any(dim=0)
-        if not bool(rest.any()) or c.left < 4 or c.proof.difference is None:
-            continue
         columns = own.start + rest.nonzero()[:, 0]
-        if not bool(c.proof.gradients[:, columns].isfinite().all()):
-            continue
-        for step, limit in c.values.steps.proofs:
-            slope, taken = c.values.first_difference(c.values.direction(c.asked.key, columns), step)
-            u = torch.stack([u for u, _ in c.proof.difference.cotangents])
-            residual = u @ slope - c.proof.gradients[:, columns] @ taken[columns]
-            if bool((residual.abs() <= limit * max(1, c.outputs.size) ** 0.5).all()):
+        for step, limit in c.values.steps.proofs if bool(rest.any()) else ():
+            residual = _residual(c, columns, step) if c.left >= 4 else None
+            if residual is not None and bool((residual.abs() <= limit * max(1, c.outputs.size) ** 0.5).all()):
                 untried = c.state[:, columns] == UNTRIED
                 c.state[:, columns] = torch.where(untried, RIGHT, c.state[:, columns])
-                break
-            if c.left < 4:
                 break
 
 
