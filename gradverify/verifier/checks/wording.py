@@ -19,9 +19,8 @@ from gradverify.rules import rule
 from gradverify.verifier.checks.result import Uncovered
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.numerics.problem import Block
-
-WORST_ENTRIES = 5
-"""Entries kept of a comparison."""
+from gradverify.verifier.witnesses.answers import WORST
+from gradverify.verifier.witnesses.rounding import survives_float32
 
 MAP_LIMIT = 24
 """Rows and columns up to which a Jacobian block is drawn."""
@@ -33,7 +32,7 @@ def vector_entries(
     """The wrong entries of one input, or of one output, worst first. All tensors are flat parts of it."""
     difference = (actual - expected).abs().nan_to_num(torch.inf, torch.inf)
     count = int(wrong.sum())
-    order = torch.where(wrong, difference, -1.0).argsort(descending=True, stable=True)[:WORST_ENTRIES]
+    order = torch.where(wrong, difference, -1.0).argsort(descending=True, stable=True)[:WORST]
     worst = []
     for k in order[:count].tolist():
         index = block.index(block.start + k)
@@ -245,21 +244,15 @@ FEWEST_FINITE = 3
 NEARLY = 1e-4
 """Relative error of a value that is right but for a lower precision inside."""
 
-
-def is_float32(values: Tensor, expected: Tensor, bound: Tensor | None = None) -> bool:
-    """Whether values carry float32 precision only.
-
-    Each survives a cast to it and is near what was expected, which does not survive one. `bound` is how far
-    what was expected may be off: a measured 1 may be anything near 1.
-    """
-    same = values.to(torch.float32).to(torch.float64) == values
-    lost = (expected.to(torch.float32).to(torch.float64) - expected).abs()
-    informative = (values != 0) & (lost > (torch.zeros_like(lost) if bound is None else bound))
-    return int(informative.sum()) >= 4 and bool((same & _near(values, expected))[informative].all())
+FEWEST_SHORT = 4
+"""Values that need more digits than float32's without which nothing is said of them."""
 
 
-def _near(values: Tensor, expected: Tensor) -> Tensor:
-    return (values - expected).abs() <= NEARLY * expected.abs()
+def is_float32(values: Tensor, expected: Tensor) -> bool:
+    """Whether values carry float32 precision only: each survives it and is near what needs more digits."""
+    told = (values != 0) & ~survives_float32(expected)
+    near = (values - expected).abs() <= NEARLY * expected.abs()
+    return int(told.sum()) >= FEWEST_SHORT and bool((survives_float32(values) & near)[told].all())
 
 
 def where_nonfinite(sample: Sample, name: str, nonfinite: Tensor) -> str:

@@ -46,16 +46,14 @@ SAMPLE = 255
 """Entries that are asked for the typical size of an input: a tenth more or less does not matter, and the
 median of 10^5 takes as long as all else that is done with them."""
 
-WIDE = 256.0
-"""Up to this ratio of two entries' sizes each moves by its own; beyond it, small ones move by more."""
-
-LESS_WIDE = 16.0
-"""The same for who asks for tolerances: an error by an entry near zero is seen by what that moves. At 4
-samples of `ctc_loss` and `svd_lowrank` of PyTorch's operator database do not close any more, at 8 one."""
+WIDE = 16.0
+"""Up to this ratio of two entries' sizes each moves by its own; beyond it, small ones move by more, since an
+error by an entry near zero is seen by what that moves. At 4 samples of `ctc_loss` and `svd_lowrank` of PyTorch's
+operator database do not close any more, at 8 one."""
 
 
-def sizes_of(x: Tensor, wide: float = WIDE) -> Tensor:
-    """By how much each entry of one input is to move: its own size, within `wide` of the typical one.
+def sizes_of(x: Tensor) -> Tensor:
+    """By how much each entry of one input is to move: its own size, within `WIDE` of the typical one.
 
     Fresh, of the shape of `x`; zero for what is not finite.
     """
@@ -63,15 +61,15 @@ def sizes_of(x: Tensor, wide: float = WIDE) -> Tensor:
     if not size.numel():
         return size
     low, high = [bound.item() for bound in size.aminmax()]
-    if low > 0 and high <= wide * low:
+    if low > 0 and high <= WIDE * low:
         return size
     few = size.take(_sampled(size.numel())) if size.numel() > SAMPLE else size
     if low > 0 and high < math.inf:
         typical = few.median().item()
-        return size.clamp_(typical / wide, typical)
+        return size.clamp_(typical / WIDE, typical)
     moving = _moving(few) if bool(_moving(few).numel()) else _moving(size)
     typical = moving.median().item() if moving.numel() else 1.0
-    return torch.where(size.isfinite(), size.clamp(typical / wide, typical), 0.0)
+    return torch.where(size.isfinite(), size.clamp(typical / WIDE, typical), 0.0)
 
 
 def _moving(size: Tensor) -> Tensor:
@@ -115,10 +113,7 @@ def _of_pool(pool: Tensor, count: int, start: int) -> Tensor:
 
 @cache
 def _pool() -> Tensor:
-    generator = torch.Generator().manual_seed(20_263)
-    magnitude = torch.rand(POOL, generator=generator, dtype=torch.float64) + 0.5
-    sign = torch.randint(0, 2, (POOL,), generator=generator) * 2 - 1
-    return magnitude * sign
+    return random_signs(POOL, 20_263)
 
 
 @cache
@@ -288,7 +283,7 @@ def line_of(primals: Sequence[Tensor], inputs: Layout, length: float) -> Line:
     steps: list[Tensor | None] = []
     for primal, block in zip(primals, inputs.blocks, strict=True):
         x = primal if block.is_plain else vector_of(primal, block)
-        size = sizes_of(x, LESS_WIDE)
+        size = sizes_of(x)
         size.mul_(short_values(x.shape, block.start))
         here.append(x)
         steps.append(torch.add(x, size, alpha=length, out=size).sub_(x))

@@ -21,11 +21,8 @@ from gradverify.verifier.witnesses.answers import Asked
 from gradverify.verifier.witnesses.claim import rows_at, units
 from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
 from gradverify.verifier.witnesses.proof import proved
+from gradverify.verifier.witnesses.rounding import FACTOR
 from gradverify.verifier.witnesses.values import probe
-
-ROUNDINGS = 64
-"""What a gradient may be off, in its roundings: what a few dozen operations make."""
-
 
 MOST_ROWS = 1024
 """Rows of a Jacobian that is built: a backward for each of them, and a grad_output of as many entries."""
@@ -111,7 +108,7 @@ def _derived(asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor] | None:
 def rounding_of(asked: Asked, true: Tensor) -> Tensor:
     """How far derived's Jacobian may be off by rounding."""
     largest = true.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True) if true.numel() else true
-    return (ROUNDINGS * asked.values.steps.epsilon * largest).expand_as(true).clone()
+    return (FACTOR * asked.values.steps.epsilon * largest).expand_as(true).clone()
 
 
 def slopes(asked: Asked, until: int = sys.maxsize) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ from gradverify.verifier.witnesses.values import EPSILON, probe
 LINEAR = 1e-9
 """Relative deviation from derived, or from a sum, that a dozen roundings make."""
 
-OF_LARGEST = 64 * EPSILON
+OF_LARGEST = FACTOR * EPSILON
 """The same as a share of the largest entry of the gradient: numbers of that size may cancel inside."""
 
 FEW_BITS = 10

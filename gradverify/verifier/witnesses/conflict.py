@@ -16,7 +16,7 @@ from gradverify.verifier.witnesses.digits import (
     doubt_short_formats,
     look_for_lost_digits,
 )
-from gradverify.verifier.witnesses.kinks import look_beside_kinks, see_a_tie_by_values, see_ties
+from gradverify.verifier.witnesses.kinks import MOST_COLUMNS, look_beside_kinks, see_a_tie_by_values, see_ties
 from gradverify.verifier.witnesses.open_entries import (
     BOTH,
     OPEN,
@@ -32,9 +32,6 @@ from gradverify.verifier.witnesses.proof import Proof
 from gradverify.verifier.witnesses.rounding import DRAWS
 from gradverify.verifier.witnesses.summing import answers
 from gradverify.verifier.witnesses.values import BETWEEN
-
-MOST_COLUMNS = 3
-"""Columns measured of one input: the worst, and others spread over it."""
 
 BLUR = 0.1
 """A slope is seen if its error is within this share of the larger of slope and claim."""

@@ -29,6 +29,8 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import copies, substitute
 from gradverify.verifier.numerics.problem import CallProblem, Counter, Graph
 from gradverify.verifier.numerics.tracing import functional_graph, promoted, without_cuts
+from gradverify.verifier.witnesses.rounding import FACTOR
+from gradverify.verifier.witnesses.values import EPSILON
 
 MOST_NODES = 20_000
 """Operations of a graph beyond which it costs more than it tells: derive at a small size."""
@@ -36,7 +38,7 @@ MOST_NODES = 20_000
 MOST_BYTES = 2**28
 """Bytes of results that a graph may keep."""
 
-SAME = 64 * 2.0**-52
+SAME = FACTOR * EPSILON
 """Relative difference between the values of forward and those of its derived form that is rounding."""
 
 SAME_WIDE = 0.1

@@ -10,7 +10,7 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.witnesses.answers import Asked, Reason
 from gradverify.verifier.witnesses.claim import units
-from gradverify.verifier.witnesses.proof import OF_MEDIAN_ZERO, Proof, alone, differing
+from gradverify.verifier.witnesses.proof import Proof, alone, differing, typical_of
 from gradverify.verifier.witnesses.rounding import FACTOR
 from gradverify.verifier.witnesses.values import Slope, probe
 
@@ -129,9 +129,7 @@ class Open:
     def bar(self, k: int, column: int) -> float:
         """The tolerance at an entry, scaled by its row."""
         rows = self.mine[k : k + 1] if self.theirs is None else self.theirs[k : k + 1]
-        own = next(s for s in self.inputs.slices if s.start <= column < s.stop)
-        size = rows[0, own].abs().nan_to_num(0.0, 0.0, 0.0)
-        middle = float(size.median()) or OF_MEDIAN_ZERO * float(size.max())
+        middle = float(typical_of(rows, self.inputs)[0, column])
         here = abs(float(self.value[k, column]))
         absolute = self.values.steps.smallest + self.asked.atol * float(self.u[k].abs().sum())
         return self.asked.rtol * (here + middle) + absolute

@@ -20,6 +20,7 @@ from gradverify.verifier.witnesses.answers import (
 )
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, UNSEEN, UNTRIED, WRONG, Open
 from gradverify.verifier.witnesses.proof import pairs_of
+from gradverify.verifier.witnesses.rounding import survives_float32
 
 SMALL = 1e-3
 """Share of the largest derivative below which an error is told as a share of that."""
@@ -69,11 +70,9 @@ def _imprecise(c: Open, rows: Tensor, own: slice) -> Imprecise | None:
     mine, theirs = c.mine[rows][:, own], c.theirs[rows][:, own]
     size = theirs.abs().clamp_min(SMALL * float(theirs.abs().nan_to_num(0.0).max())).clamp_min(1e-300)
     share = ((mine - theirs).abs() / size)[lost]
-    survive = mine.to(torch.float32).to(torch.float64) == mine
-    needs = theirs.to(torch.float32).to(torch.float64) != theirs
-    told = (mine != 0) & needs
     unit = (torch.arange(len(c.u))[rows] < c.count)[:, None]
-    short = bool(survive[told & unit].all()) and int((told & unit).sum()) > 1
+    told = (mine != 0) & ~survives_float32(theirs) & unit
+    short = bool(survives_float32(mine)[told].all()) and int(told.sum()) > 1
     return Imprecise(float(share.max()), _entries(c, rows, own, lost), int(lost.sum()), lost.numel(), short)
 
 

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Layout, Problem
-from gradverify.verifier.witnesses.rounding import spread
+from gradverify.verifier.witnesses.rounding import FACTOR, spread
 
 EPSILON = 2.0**-52
 """Distance from 1 to the next float64."""
@@ -60,10 +60,7 @@ CONVERGED = 1e-2
 """Where the fourth and the sixth order differ by more than this share, their difference is no estimate."""
 
 SHRINKS = 8.0
-"""By how much a slope that goes to zero is smaller at the next step."""
-
-OF_ROUNDING = 64.0
-"""Roundings of the largest value in a stencil by which two orders may differ: more is forward's shape."""
+"""By how much a slope that goes to zero is smaller at the next step, or a curve bends less nearer to a point."""
 
 
 @dataclass(frozen=True)
@@ -329,7 +326,7 @@ class Values:
             noise = torch.maximum(noise, 2 * off / float((1 + (of_each**2).sum()) ** 0.5))
         truncation = (d6 - d4).abs()
         apart = ~(truncation <= CONVERGED * d6.abs())
-        shaped = truncation > OF_ROUNDING * GAIN[two] * floor / step
+        shaped = truncation > FACTOR * GAIN[two] * floor / step
         truncation = torch.where(apart, 4 * truncation, truncation)
         return Level(step, d6, truncation + EPSILON * d6.abs(), noise, GAIN[two], apart & shaped)
 
