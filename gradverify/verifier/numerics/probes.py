@@ -48,8 +48,8 @@ median of 10^5 takes as long as all else that is done with them."""
 
 WIDE = 16.0
 """Up to this ratio of two entries' sizes each moves by its own; beyond it, small ones move by more, since an
-error by an entry near zero is seen by what that moves. At 4 samples of `ctc_loss` and `svd_lowrank` of PyTorch's
-operator database do not close any more, at 8 one."""
+error by an entry near zero is seen by what that moves. At 4 samples of `ctc_loss` and `svd_lowrank` of
+PyTorch's operator database do not close any more, at 8 one."""
 
 
 def sizes_of(x: Tensor) -> Tensor:

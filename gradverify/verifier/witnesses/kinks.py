@@ -39,7 +39,7 @@ OF_A_SLOPE = 1e-3
 """Relative difference of two slopes beside each other that no curvature makes at so small a distance."""
 
 MOST_COLUMNS = 3
-"""Columns of one input that are measured, or whose rows are asked for: the worst, and others spread over it."""
+"""Columns of one input that are measured, or whose rows are asked for: the worst, others spread over it."""
 
 
 def see_ties(c: Open) -> None:

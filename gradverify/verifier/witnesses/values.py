@@ -60,7 +60,7 @@ CONVERGED = 1e-2
 """Where the fourth and the sixth order differ by more than this share, their difference is no estimate."""
 
 SHRINKS = 8.0
-"""By how much a slope that goes to zero is smaller at the next step, or a curve bends less nearer to a point."""
+"""By how much a slope that goes to zero is smaller at the next step, or a curve bends less nearby."""
 
 
 @dataclass(frozen=True)
