@@ -135,8 +135,8 @@ def _of_wrong(
     if because:
         worst, *others = found
         more = " and ".join(f"`{names[f.output or 0]}` by `{f.input}`" for f in others)
-        said = f"{worst.message}; so is the gradient of {more}" if more else worst.message
-        found = [replace(worst, message=said, hint=f"{because} {FIRST_ORDER_ONLY}", cause="detached")]
+        more = f" The same cuts the gradient of {more}." if more else ""
+        found = [replace(worst, hint=f"{because}{more} {FIRST_ORDER_ONLY}", cause="detached")]
     return tuple(_with_change(sample, f) for f in found)
 
 
