@@ -257,43 +257,39 @@ def _carry_over(c: Open) -> None:
     untried = c.state == UNTRIED
     if not bool(untried.any()):
         return
-    for o, rows, own in c.blocks():
-        block = c.state[rows][:, own]
+    for pair in c.pairs():
+        block = c.state[pair.at]
         left = block == UNTRIED
         if not bool(left.any()):
             continue
-        if c.theirs is None or (c.asked.hides and not bool((left & c.apart[rows][:, own]).any())):
+        if c.theirs is None or (c.asked.hides and not bool((left & c.apart[pair.at]).any())):
             new = UNSEEN
-            c.reasons.setdefault((o, own.start), Reason.BUDGET)
+            c.reasons.setdefault((pair.output, pair.own.start), Reason.BUDGET)
         elif bool(((block == BOTH) | (block == WRONG)).any()):
             new = WRONG
         elif bool((block == TORN).any()):
             new = TORN
-        elif bool((c.state[:, own] == OPEN).any()) or not c.slopes:
+        elif bool((c.state[:, pair.own] == OPEN).any()) or not c.slopes:
             decided = c.asked.declared and c.asked.trust.confirmed and not c.asked.hides
             new = WRONG if decided else OPEN
         else:  # derived was refuted where it was measured, or differs by what cannot be seen
             new = OPEN
         block[left] = new
-        neither = left & ~c.mine[rows][:, own].isfinite()
+        neither = left & ~c.mine[pair.at].isfinite()
         if c.theirs is not None and c.asked.declared and bool(c.values.centre.isfinite().all()):
-            neither &= ~c.theirs[rows][:, own].isfinite()
+            neither &= ~c.theirs[pair.at].isfinite()
         block[neither] = UNSEEN
-        c.put(rows, own, block)
+        c.state[pair.at] = block
 
 
 def _doubt_the_end_of_loops(c: Open) -> None:
     """What the end of an iteration may explain is not decided."""
     off = (c.mine - c.value).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
     size = c.value.abs().nan_to_num(0.0)
-    for _, rows, own in c.blocks():
-        block = c.state[rows][:, own]
+    for pair in c.pairs():
+        block = c.state[pair.at]
         wrong = (block == WRONG) | (block == BOTH)
-        if not bool(wrong.any()):
-            continue
-        small = off[rows][:, own] < SLIGHT * size.max()
-        slight = wrong & (small if c.asked.declared else torch.ones_like(small))
-        if bool((slight == wrong).all()):
-            block[slight] = OPEN
-            c.put(rows, own, block)
-            c.reasons[c.owner[int(rows.nonzero()[0])], own.start] = Reason.LOOP
+        slight = wrong & (off[pair.at] < SLIGHT * size.max()) if c.asked.declared else wrong
+        if bool(wrong.any()) and bool((slight == wrong).all()):
+            c.state[pair.at] = torch.where(slight, OPEN, block)
+            c.reasons[pair.output, pair.own.start] = Reason.LOOP

@@ -127,19 +127,16 @@ def doubt_short_formats(c: Open) -> None:
     if not few and not (c.asked.kept_short and torch.float32 in short):
         return
     off = (c.mine - c.value).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
-    for o, rows, own in c.blocks():
-        block = c.state[rows][:, own]
-        size = torch.maximum(c.mine.abs(), c.value.abs())[rows][:, own].nan_to_num(0.0, 0.0, 0.0)
+    size = torch.maximum(c.mine.abs(), c.value.abs()).nan_to_num(0.0, 0.0, 0.0)
+    for pair in c.pairs():
+        slight = suspect[pair.at]
         # Numbers kept in 8 bits have one scale for a whole tensor.
-        largest = size.max() if torch.int8 in short else size.amax(dim=1, keepdim=True)
-        share = OF_FEW_BITS if few else OF_FLOAT32
-        slight = suspect[rows][:, own] & (off[rows][:, own] <= share * largest)
-        if torch.int8 in c.asked.formats:  # forward is a staircase, and no slope of it is its derivative
-            slight = suspect[rows][:, own]
+        largest = size[pair.at].max() if torch.int8 in short else size[pair.at].amax(dim=1, keepdim=True)
+        if torch.int8 not in c.asked.formats:  # else forward is a staircase, which has no slope
+            slight = slight & (off[pair.at] <= (OF_FEW_BITS if few else OF_FLOAT32) * largest)
         if bool(slight.any()):
-            block[slight] = OPEN
-            c.put(rows, own, block)
-            c.reasons[o, own.start] = Reason.SIXTEEN_BITS if few else Reason.FLOAT32
+            c.state[pair.at] = torch.where(slight, OPEN, c.state[pair.at])
+            c.reasons[pair.output, pair.own.start] = Reason.SIXTEEN_BITS if few else Reason.FLOAT32
 
 
 def _formats_of_backward(c: Open) -> frozenset[torch.dtype]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +24,18 @@ MOST_ENTRIES = 2**22
 RIGHT, WRONG, BOTH, OPEN, UNSEEN, TORN, UNTRIED = range(7)
 """What is known of an entry: right; wrong by one witness or by both; a mismatch that nothing decides; not
 measurable; at a kink; not looked at."""
+
+
+class Pair(NamedTuple):
+    """An (output, input), and where its entries lie."""
+
+    output: int
+    own: slice
+    """The columns of the input."""
+    rows: Tensor
+    """Rows of `u` that weigh the output, by number."""
+    at: tuple[Tensor, Tensor]
+    """Index of the entries in any K × N."""
 
 
 class Open:
@@ -105,16 +118,13 @@ class Open:
         """Whether derived does not agree there."""
         return self.theirs is None or bool(self.apart[k, column])
 
-    def put(self, rows: Tensor, own: slice, block: Tensor) -> None:
-        """Write the states of one (output, input) back."""
-        self.state[rows.nonzero()[:, 0, None], torch.arange(own.start, own.stop)[None]] = block
-
-    def blocks(self) -> Iterator[tuple[int, Tensor, slice]]:
-        """Each output with its rows (bool, K), and an input's columns."""
+    def pairs(self) -> Iterator[Pair]:
+        """Every (output, input) that has entries."""
         owners = torch.tensor(self.owner)
         for o in sorted(set(self.owner)):
+            rows = (owners == o).nonzero()[:, 0]
             for own in self.inputs.slices:
-                yield o, owners == o, own
+                yield Pair(o, own, rows, (rows[:, None], torch.arange(own.start, own.stop)))
 
     def unseen(self) -> Tensor:
         """What moves no output by more than the rounding of numbers of its size and of the input's (N)."""
