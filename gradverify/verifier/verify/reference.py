@@ -26,9 +26,8 @@ from gradverify.verifier.verify.structured import wrong_with_structure
 from gradverify.verifier.verify.witnessing import Options, against
 from gradverify.verifier.witnesses.claim import Claim, Map, rows_at
 from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
-from gradverify.verifier.witnesses.proof import alone
 from gradverify.verifier.witnesses.rounding import FACTOR, spread
-from gradverify.verifier.witnesses.values import Values, probe
+from gradverify.verifier.witnesses.values import Values, alone, probe
 
 
 @dataclass(frozen=True)

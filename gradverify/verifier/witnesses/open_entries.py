@@ -11,9 +11,9 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.witnesses.answers import Asked, Reason
 from gradverify.verifier.witnesses.claim import units
-from gradverify.verifier.witnesses.proof import Proof, alone, differing, typical_of
+from gradverify.verifier.witnesses.proof import Proof, differing, typical_of
 from gradverify.verifier.witnesses.rounding import FACTOR
-from gradverify.verifier.witnesses.values import Slope, probe
+from gradverify.verifier.witnesses.values import Slope, alone, probe
 
 MOST_ROWS = 32
 """Rows up to which a Jacobian is built row by row; of more, grad_outputs of random entries stand for them."""

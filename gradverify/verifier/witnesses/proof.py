@@ -12,7 +12,7 @@ from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
 from gradverify.verifier.witnesses.answers import Asked, Entry, Wrong
 from gradverify.verifier.witnesses.claim import Claim, Map
 from gradverify.verifier.witnesses.rounding import FACTOR, survives_float32
-from gradverify.verifier.witnesses.values import EPSILON, FLOAT32, Difference, differences, probe
+from gradverify.verifier.witnesses.values import EPSILON, FLOAT32, Difference, alone, differences, probe
 
 OF_MEDIAN_ZERO = 1e-3
 """Share of the largest entry that scales the tolerance where most entries of a row are zero."""
@@ -66,13 +66,6 @@ def _both(asked: Asked, witness: Claim, cotangents: Tensor) -> tuple[Tensor, Ten
     if isinstance(mine, Raised):
         return mine
     return None if isinstance(theirs, Raised) else (mine, theirs)
-
-
-def alone(u: Tensor, rows: slice) -> Tensor:
-    """A grad_output of one output (M)."""
-    alone = torch.zeros_like(u)
-    alone[rows] = u[rows]
-    return alone
 
 
 OF_FLOAT32 = FACTOR * FLOAT32.epsilon

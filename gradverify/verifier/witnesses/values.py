@@ -122,6 +122,13 @@ def probe(count: int, key: int) -> Tensor:
     return sign.double() * (0.5 + torch.randint(0, 4096, (count,), generator=generator) / 4096.0).double()
 
 
+def alone(u: Tensor, chosen: Tensor | slice) -> Tensor:
+    """The chosen entries of a vector, and zeros elsewhere."""
+    made = torch.zeros_like(u)
+    made[chosen] = u[chosen]
+    return made
+
+
 def scales_of(x: Tensor, inputs: Layout) -> Tensor:
     """The magnitude of each entry (N), kept near its tensor's typical one; 0 where it is not finite."""
     scales = torch.zeros_like(x)
@@ -268,11 +275,7 @@ class Values:
         """A random direction (N), of some columns alone; each entry moves by about its own scale."""
         v = probe(len(self.x), key)
         v = torch.where(self.inward != 0, v.abs() * self.inward, v) * self.scale
-        if columns is None:
-            return v
-        chosen = torch.zeros_like(v)
-        chosen[columns] = v[columns]
-        return chosen
+        return v if columns is None else alone(v, columns)
 
     def unit(self, column: int) -> Tensor:
         """The direction of one coordinate, as long as its scale."""
@@ -384,11 +387,7 @@ class Values:
         known = size[size.isfinite()]
         floor = float(known.mean()) / WEIGHED if known.numel() and float(known.mean()) > 0 else 1.0
         u = torch.where(size.isfinite(), probe(len(d), key) / (size + floor), 0.0)
-        if rows is None:
-            return u
-        alone = torch.zeros_like(u)
-        alone[rows] = u[rows]
-        return alone
+        return u if rows is None else alone(u, rows)
 
 
 def _lagrange(k: int, t: float, places: Sequence[int]) -> float:
@@ -417,17 +416,14 @@ class Difference:
     cotangents: tuple[tuple[Tensor, float], ...]
     """(grad_output, how many times as large backward gets it)."""
 
-    def residual(self, number: int, gradient: Tensor, columns: slice | None = None) -> float:
+    def residual(self, number: int, gradient: Tensor) -> float:
         """|u·Jv - (Aᵀu)·v| for one of the grad_outputs, `gradient` being Aᵀu (N)."""
         u, _ = self.cotangents[number]
         there = self.taken != 0
         if not bool(gradient[there].isfinite().all()):
             return torch.inf
-        if columns is not None:
-            gradient = gradient[columns]
-        moved = self.taken if columns is None else self.taken[columns]
         expected = torch.where(u != 0, u * self.slope, 0.0).sum()
-        return abs(float(expected - torch.where(moved != 0, gradient * moved, 0.0).sum()))
+        return abs(float(expected - torch.where(there, gradient * self.taken, 0.0).sum()))
 
     @property
     def is_flat(self) -> bool:
