@@ -149,10 +149,7 @@ def proved(asked: Asked) -> Proof | Raised:
     held = asked.values.held
     last: Difference | None = None
     limit = 0.0
-    for attempt in differences(asked.values, asked.key, asked.values.direction(asked.key)):
-        made = attempt()
-        if made is None:
-            continue
+    for made in differences(asked.values, asked.key, asked.values.direction(asked.key)):
         last = made
         if not len(gradients):
             sizes = torch.tensor([size for _, size in made.cotangents], dtype=torch.float64)[:, None]

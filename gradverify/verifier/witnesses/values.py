@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -431,18 +431,15 @@ class Difference:
         return bool((self.slope == 0).all())
 
 
-def differences(values: Values, key: int, v: Tensor) -> Sequence[Callable[[], Difference | None]]:
-    """The attempts at a proof along v, in order of cost; each gives None where forward is not finite."""
-    made: list[tuple[Tensor, float]] = []
-
-    def attempt(step: float, limit: float) -> Difference | None:
+def differences(values: Values, key: int, v: Tensor) -> Iterator[Difference]:
+    """The attempts at a proof along v, in order of cost, as far as forward is finite there."""
+    cotangents: tuple[tuple[Tensor, float], ...] = ()
+    for step, limit in values.steps.proofs:
         slope, taken = values.first_difference(v, step)
         if not bool(slope.isfinite().all()):
-            return None
-        if not made:
-            made.append((values.weights(slope, key + 7), -LARGE))
-            for number, rows in enumerate(values.outputs.slices):
-                made.append((values.weights(slope, key + 11 + number, rows), 2.0**-20))
-        return Difference(slope, taken, limit * max(1, values.outputs.size) ** 0.5, tuple(made))
-
-    return [lambda s=step, r=limit: attempt(s, r) for step, limit in values.steps.proofs]  # type: ignore[misc]
+            continue
+        if not cotangents:
+            rows = enumerate(values.outputs.slices, key + 11)
+            each = [(values.weights(slope, k, own), 2.0**-20) for k, own in rows]
+            cotangents = ((values.weights(slope, key + 7), -LARGE), *each)
+        yield Difference(slope, taken, limit * max(1, values.outputs.size) ** 0.5, cotangents)
