@@ -289,7 +289,8 @@ def _of_every_grad_output(finding: Finding) -> Finding:
 
 def _refused(sample: Sample, asked: Asked, made: dict[Structure, Tensor]) -> Iterator[Finding]:
     """GV102; a warning where backward refuses it on purpose or for its size."""
-    for s, u in made.items():
+    zeros, *others = made.items()  # what refuses others as well is not about zeros
+    for s, u in (*others, zeros):
         found = asked.claim.afresh().row(u * 2.0**s.bits)
         if isinstance(found, Raised):
             finding = backward_raised(sample, found.error, f" for a grad_output {s.said}")
