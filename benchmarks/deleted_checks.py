@@ -135,7 +135,7 @@ verifier.checks | None | contract._undefined_grads contract._without_gradients_o
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input
 verifier.checks | [] | contract.carried_parameters
-    first_order.refused_empty second_order.wrong_alone
+    first_order.refused_empty
 verifier.verify | CheckResult(capability="yes") | natively.second_order_natively
 verifier.collect | () | discover.unreached
 verifier.verify | iter(()) | beside._another_rank past.past_constants
@@ -144,7 +144,7 @@ verifier.questions | None | again._of_one_module
 verifier.infer | given[1] | choices._with_longer_tables
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | results.at_undeclared
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | beside.at_unlisted
-verifier.checks | NoComposite("it is deleted") | composite.automatic_composite
+verifier.checks | None | composite.composite_of
 verifier.verify | False | orders._draws orders._at_declared_zeros
 verifier.verify | iter(()) | beside._evaluation_mode beside._other_states beside._longer_items
     beside._sizes_of_one beside._unlisted_sizes beside._overlapping_cases

@@ -29,12 +29,12 @@ from gradverify.model import (
 )
 from gradverify.report.console import TextStyle
 from gradverify.report.text import render_failure
-from gradverify.verifier.checks.second_order import refusal
 from gradverify.verifier.checks.subject import Sample, Subject, first_line
 from gradverify.verifier.checks.wording import WITHIN_TOLERANCE
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.numerics.problem import CallProblem, Graph, VjpProblem
-from gradverify.verifier.verify.orders import how_it_bends, is_cut, nonlinear
+from gradverify.verifier.verify.orders import how_it_bends, nonlinear
+from gradverify.verifier.verify.second_order import is_cut, refusal
 from gradverify.verifier.verify.words import wrong_gradient, wrong_second
 from gradverify.verifier.witnesses.answers import Asked
 
@@ -138,7 +138,7 @@ def second_order_findings(sample: Sample, asked: Asked, graph: Graph, held: Held
     """A finding for every (gradient, input or grad_output) of the second derivative that is off."""
     second = asked.problem
     assert isinstance(second, VjpProblem)  # noqa: S101 - a problem of second order is one
-    refused = refusal(graph) if held.wrong else None
+    refused = refusal(graph, second) if held.wrong else None
     if refused is not None:
         said = f"the second derivative raises {refused.type}: {first_line(refused.message)}"
         return (sample.finding("GV203", said, severity=Severity.ERROR, raised=refused),)

@@ -30,7 +30,7 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import CallProblem, Graph
-from gradverify.verifier.numerics.tolerance import EPSILON
+from gradverify.verifier.witnesses.values import EPSILON
 
 NAMED = 3
 """Parameters that are named; of more, so many and their number."""

@@ -96,8 +96,6 @@ DRAW_IN_FORWARD = (
 )
 
 
-NO_FLOAT64_PATH = "forward has no more digits than float32, so there is no float64 path to verify it by"
-
 RETURN_NONE = (
     "After ctx.set_materialize_grads(False) a grad_output may be None: return None for it, or leave out "
     "set_materialize_grads."

@@ -19,9 +19,8 @@ from gradverify.rules import rule
 from gradverify.verifier.checks.result import Uncovered
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.numerics.problem import Block
-
-WORST_ENTRIES = 5
-"""Entries kept of a comparison."""
+from gradverify.verifier.witnesses.answers import WORST
+from gradverify.verifier.witnesses.rounding import survives_float32
 
 MAP_LIMIT = 24
 """Rows and columns up to which a Jacobian block is drawn."""
@@ -33,7 +32,7 @@ def vector_entries(
     """The wrong entries of one input, or of one output, worst first. All tensors are flat parts of it."""
     difference = (actual - expected).abs().nan_to_num(torch.inf, torch.inf)
     count = int(wrong.sum())
-    order = torch.where(wrong, difference, -1.0).argsort(descending=True, stable=True)[:WORST_ENTRIES]
+    order = torch.where(wrong, difference, -1.0).argsort(descending=True, stable=True)[:WORST]
     worst = []
     for k in order[:count].tolist():
         index = block.index(block.start + k)
@@ -43,18 +42,15 @@ def vector_entries(
 
 
 def map_of(
-    pair: tuple[Tensor, Tensor],
+    claimed: Tensor,
+    expected: Tensor,
     wrong: Tensor,
-    judged: Tensor,
     output: Block,
     source: Block,
     names: tuple[str, str],
 ) -> JacobianMap | None:
-    """A picture of one block: how far each wrong entry is off, in steps below the largest.
-
-    `pair` is what backward gave and what it was compared with.
-    """
-    difference = (pair[0] - pair[1]).abs()
+    """A picture of one block: how far each wrong entry is off, in steps below the largest."""
+    difference = (claimed - expected).abs()
     rows, columns = wrong.shape
     if rows > MAP_LIMIT or columns > MAP_LIMIT or rows * columns < 2 or not wrong.any():
         return None
@@ -62,14 +58,14 @@ def map_of(
     largest = finite[wrong].max().item() or 1.0
     thresholds = tuple(_round(largest * share) for share in (0.01, 0.1, 0.5))
     steps = torch.stack([~(difference < t) for t in thresholds]).sum(dim=0)
-    levels = torch.where(judged, torch.where(wrong, 1 + steps, 0), -1).tolist()
+    levels = torch.where(wrong, 1 + steps, 0).tolist()
     return JacobianMap(
         row_labels=tuple(indexed(names[0], output.index(output.start + i)) for i in range(rows)),
         column_labels=tuple(indexed(names[1], source.index(source.start + j)) for j in range(columns)),
         levels=tuple(map(tuple, levels)),
         thresholds=(thresholds[0], thresholds[1], thresholds[2]),
-        actual=_rounded(pair[0]),
-        expected=_rounded(pair[1]),
+        actual=_rounded(claimed),
+        expected=_rounded(expected),
     )
 
 
@@ -81,6 +77,12 @@ def _rounded(matrix: Tensor) -> tuple[tuple[float, ...], ...]:
 def output_name(position: int, outputs_returned: int) -> str:
     """How a sentence calls an output: not at all where there is only one."""
     return f"output {position}" if outputs_returned > 1 else "the output"
+
+
+def gradient_of(sample: Sample, position: int, name: str) -> str:
+    """How a sentence calls the gradient of one (output, input)."""
+    of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
+    return f"the gradient{of_output} with respect to `{name}`"
 
 
 def apart(one: float, other: float) -> tuple[str, str]:
@@ -216,8 +218,7 @@ def _inconclusive(finding: Finding, message: str, hint: str) -> Finding:
 
 def not_verified(sample: Sample, position: int, name: str, unknown: Uncovered) -> Finding:
     """That one (output, input) pair could not be judged, and why."""
-    of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
-    said = f"the gradient{of_output} with respect to `{name}` could not be verified: {unknown.reason}"
+    said = f"{gradient_of(sample, position, name)} could not be verified: {unknown.reason}"
     return sample.finding("GV109", said, hint=unknown.hint, output=position, input=name)
 
 
@@ -243,21 +244,15 @@ FEWEST_FINITE = 3
 NEARLY = 1e-4
 """Relative error of a value that is right but for a lower precision inside."""
 
-
-def is_float32(values: Tensor, expected: Tensor, bound: Tensor | None = None) -> bool:
-    """Whether values carry float32 precision only.
-
-    Each survives a cast to it and is near what was expected, which does not survive one. `bound` is how far
-    what was expected may be off: a measured 1 may be anything near 1.
-    """
-    same = values.to(torch.float32).to(torch.float64) == values
-    lost = (expected.to(torch.float32).to(torch.float64) - expected).abs()
-    informative = (values != 0) & (lost > (torch.zeros_like(lost) if bound is None else bound))
-    return int(informative.sum()) >= 4 and bool((same & _near(values, expected))[informative].all())
+FEWEST_SHORT = 4
+"""Values that need more digits than float32's without which nothing is said of them."""
 
 
-def _near(values: Tensor, expected: Tensor) -> Tensor:
-    return (values - expected).abs() <= NEARLY * expected.abs()
+def is_float32(values: Tensor, expected: Tensor) -> bool:
+    """Whether values carry float32 precision only: each survives it and is near what needs more digits."""
+    told = (values != 0) & ~survives_float32(expected)
+    near = (values - expected).abs() <= NEARLY * expected.abs()
+    return int(told.sum()) >= FEWEST_SHORT and bool((survives_float32(values) & near)[told].all())
 
 
 def where_nonfinite(sample: Sample, name: str, nonfinite: Tensor) -> str:

@@ -34,8 +34,8 @@ from gradverify.verifier.verify.jacobians import (
     first_jacobians,
     second_asked,
     second_jacobians,
-    second_problem,
 )
+from gradverify.verifier.verify.second_order import second_problem
 from gradverify.verifier.witnesses.answers import Budget, Judgement, NotJudged, Right
 from gradverify.verifier.witnesses.claim import Claim, units
 from gradverify.verifier.witnesses.judge import judge

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gradverify.model import Case, Finding, Point, SourceChange, TargetKind, TargetPlan
-from gradverify.verifier.checks.composite import NoComposite, composite_of
+from gradverify.verifier.checks.composite import composite_of
 from gradverify.verifier.checks.kept import Build, Kept, Place
-from gradverify.verifier.checks.second_order_messages import FIRST_ORDER_ONLY
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.diagnose import DIAGNOSED, evidence, is_diagnosed, wants_a_change
 from gradverify.verifier.diagnose.confirmation import (
@@ -31,6 +30,7 @@ from gradverify.verifier.diagnose.edits.search import known_backwards, one_edit
 from gradverify.verifier.diagnose.evidence import Cause, InBackward, Options, Pair, in_words
 from gradverify.verifier.diagnose.ladder import diagnose, together
 from gradverify.verifier.numerics.tracing import is_straight, operations
+from gradverify.verifier.verify.words import FIRST_ORDER_ONLY
 
 __all__ = ["causes_of"]
 
@@ -254,13 +254,12 @@ def _is_derivable(measurements: _Measurements, worst: Finding, cause: Cause | No
     unfit = any(s.is_native or s.subject.target.kind not in own for s in samples.values())
     if not samples or not is_meant or unfit:
         return False
-    composites = [(sample, composite_of(sample)) for sample in samples.values()]
-    return is_straight(
-        [
-            None if isinstance(one, NoComposite) else operations(one.problem, sample.problem.primals)
-            for sample, one in composites
-        ]
-    )
+    composites = {key: composite_of(sample) for key, sample in samples.items()}
+    counts = [
+        None if one is None else operations(partial(one.evaluate, samples[key].problem.primals))
+        for key, one in composites.items()
+    ]
+    return is_straight(counts)
 
 
 def _together(pairs: list[Pair], known: Sequence[Pair]) -> list[Pair]:

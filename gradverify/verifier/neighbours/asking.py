@@ -115,10 +115,7 @@ def is_right(neighbour: Neighbour, name: str, *, second: bool = False) -> bool |
     values = Values(problem, steps=FLOAT32 if _is_short(sample) else FLOAT64)
     v = _direction(values, problem, name, neighbour.along, sample.key)
     claim, gradients, answer = Claim(problem), None, None
-    for attempt in differences(values, sample.key, v):
-        made = attempt()
-        if made is None:
-            continue
+    for made in differences(values, sample.key, v):
         if made.is_flat:
             return None
         if gradients is None:

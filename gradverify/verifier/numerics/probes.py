@@ -46,51 +46,30 @@ SAMPLE = 255
 """Entries that are asked for the typical size of an input: a tenth more or less does not matter, and the
 median of 10^5 takes as long as all else that is done with them."""
 
-FEW = 64
-"""Up to this many entries are looked at as plain numbers, which takes less than asking torch three times."""
-
-WIDE = 256.0
-"""Up to this ratio of two entries' sizes each moves by its own; beyond it, small ones move by more."""
-
-LESS_WIDE = 16.0
-"""The same for who asks for tolerances: an error by an entry near zero is seen by what that moves. At 4
-samples of `ctc_loss` and `svd_lowrank` of PyTorch's operator database do not close any more, at 8 one."""
+WIDE = 16.0
+"""Up to this ratio of two entries' sizes each moves by its own; beyond it, small ones move by more, since an
+error by an entry near zero is seen by what that moves. At 4 samples of `ctc_loss` and `svd_lowrank` of
+PyTorch's operator database do not close any more, at 8 one."""
 
 
-def sizes_of(x: Tensor, wide: float = WIDE) -> Tensor:
-    """By how much each entry of one input is to move: its own size, within `wide` of the typical one.
+def sizes_of(x: Tensor) -> Tensor:
+    """By how much each entry of one input is to move: its own size, within `WIDE` of the typical one.
 
     Fresh, of the shape of `x`; zero for what is not finite.
     """
     size = x.abs()
-    count = size.numel()
-    if not count:
+    if not size.numel():
         return size
-    if count <= FEW:
-        sizes = size.reshape(-1).tolist()
-        low, high = min(sizes), max(sizes)
-        if not math.isfinite(sum(sizes)):  # one of them is not a number, say, which max may pass over
-            high = math.inf
-    else:
-        low, high = [bound.item() for bound in size.aminmax()]
-    if low > 0 and high <= wide * low:
+    low, high = [bound.item() for bound in size.aminmax()]
+    if low > 0 and high <= WIDE * low:
         return size
-    if count <= FEW and low > 0 and high < math.inf:
-        typical = sorted(sizes)[(count - 1) // 2]
-    else:
-        typical = _typical(size, all_moving=low > 0 and high < math.inf)
-    finite = None if high < math.inf else size.isfinite()
-    size.clamp_(typical / wide, typical)
-    return size if finite is None else torch.where(finite, size, 0.0)
-
-
-def _typical(size: Tensor, *, all_moving: bool) -> float:
-    """The median of the sizes that are finite and not zero, or of a sample of them."""
     few = size.take(_sampled(size.numel())) if size.numel() > SAMPLE else size
-    moving = few if all_moving else _moving(few)
-    if not moving.numel():
-        moving = _moving(size)
-    return moving.median().item() if moving.numel() else 1.0
+    if low > 0 and high < math.inf:
+        typical = few.median().item()
+        return size.clamp_(typical / WIDE, typical)
+    moving = _moving(few) if bool(_moving(few).numel()) else _moving(size)
+    typical = moving.median().item() if moving.numel() else 1.0
+    return torch.where(size.isfinite(), size.clamp(typical / WIDE, typical), 0.0)
 
 
 def _moving(size: Tensor) -> Tensor:
@@ -134,10 +113,7 @@ def _of_pool(pool: Tensor, count: int, start: int) -> Tensor:
 
 @cache
 def _pool() -> Tensor:
-    generator = torch.Generator().manual_seed(20_263)
-    magnitude = torch.rand(POOL, generator=generator, dtype=torch.float64) + 0.5
-    sign = torch.randint(0, 2, (POOL,), generator=generator) * 2 - 1
-    return magnitude * sign
+    return random_signs(POOL, 20_263)
 
 
 @cache
@@ -285,16 +261,6 @@ class Line(NamedTuple):
         """Some inputs moving, by number, and the others not."""
         return self._replace(steps=[s if k in numbers else None for k, s in enumerate(self.steps)])
 
-    def held(self) -> Line | None:
-        """The same without steps of entries that are not finite, which no step moves; None where all are."""
-        finite = [x.isfinite() for x in self.here]
-        if all(bool(f.all()) for f in finite):
-            return None
-        steps = [
-            None if s is None else torch.where(f, s, 0.0) for s, f in zip(self.steps, finite, strict=True)
-        ]
-        return self._replace(steps=steps)
-
     def stretched(self, length: float) -> Line:
         """The same with steps of another length, exact ones."""
         ratio = length / self.length
@@ -302,8 +268,7 @@ class Line(NamedTuple):
             None if s is None else torch.add(x, s, alpha=ratio).sub_(x)
             for x, s in zip(self.here, self.steps, strict=True)
         ]
-        held = self._replace(steps=steps, length=length)
-        return held.held() or held
+        return self._replace(steps=steps, length=length)
 
     def noticed(self, atol: float) -> float:
         """What an error of atol in one entry makes in the derivative along an ordinary tangent."""
@@ -318,7 +283,7 @@ def line_of(primals: Sequence[Tensor], inputs: Layout, length: float) -> Line:
     steps: list[Tensor | None] = []
     for primal, block in zip(primals, inputs.blocks, strict=True):
         x = primal if block.is_plain else vector_of(primal, block)
-        size = sizes_of(x, LESS_WIDE)
+        size = sizes_of(x)
         size.mul_(short_values(x.shape, block.start))
         here.append(x)
         steps.append(torch.add(x, size, alpha=length, out=size).sub_(x))

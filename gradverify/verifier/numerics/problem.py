@@ -10,11 +10,11 @@ Tensors as one float64 vector and back: no other code cares about shapes, counts
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -220,17 +220,8 @@ Cotangents = Sequence[Tensor | None]
 Around = Callable[[], AbstractContextManager[Any]]
 """A context in which user code runs, forward and backward: another arithmetic."""
 
-Selection = Callable[[Gradients], Gradients]
-"""What is kept of the gradients."""
-
-
 OTHER_OUTPUTS = "OtherOutputs"
 """The type of what stands for an exception where forward returns other outputs than before."""
-
-
-def whole(gradients: Gradients) -> Gradients:
-    """All of it."""
-    return gradients
 
 
 @dataclass
@@ -239,32 +230,6 @@ class Counter:
 
     forward: int = 0
     backward: int = 0
-
-
-class Problem(Protocol):
-    """A differentiable map and its backward, both of which may raise."""
-
-    @property
-    def primals(self) -> Tensors:
-        """The k differentiable inputs at which it is judged."""
-
-    @property
-    def outputs(self) -> Layout:
-        """Shapes and dtypes of the m outputs."""
-
-    def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """The m outputs at other values of the inputs, without a graph."""
-
-    def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """The same for tensors that nothing else holds: user code gets them as they are."""
-
-    def pull_back_each(
-        self, primals: Sequence[Tensor], cotangents: Iterable[Cotangents], part: Selection = whole
-    ) -> Returned[list[Gradients]] | Raised:
-        """The gradients for several sets of grad_outputs, all from one graph; of each, `part` is kept."""
-
-    def pull_back(self, primals: Sequence[Tensor], cotangents: Cotangents) -> Returned[Gradients] | Raised:
-        """The k gradients for one grad_output each output; None leaves that output undefined."""
 
 
 @dataclass(frozen=True)
@@ -307,12 +272,6 @@ class _Map:
         graph = self.graph(primals)
         return graph if isinstance(graph, Raised) else self.back(graph.value, cotangents)
 
-    def pull_back_each(
-        self, primals: Sequence[Tensor], cotangents: Iterable[Cotangents], part: Selection = whole
-    ) -> Returned[list[Gradients]] | Raised:
-        graph = self.graph(primals)
-        return graph if isinstance(graph, Raised) else self.back_each(graph.value, cotangents, part)
-
     def back(
         self, graph: Graph, cotangents: Cotangents, through: Callable[..., Gradients] = differentiate
     ) -> Returned[Gradients] | Raised:
@@ -321,26 +280,23 @@ class _Map:
         with self.around():
             return guard.call(through, graph.outputs, graph.leaves, cotangents, training=graph.of_module)
 
-    def back_each(
-        self, graph: Graph, cotangents: Iterable[Cotangents], part: Selection = whole
-    ) -> Returned[list[Gradients]] | Raised:
+    def back_each(self, graph: Graph, cotangents: Sequence[Cotangents]) -> Returned[list[Gradients]] | Raised:
         """From one graph while backward leaves what forward kept as it was; else forward runs again."""
         rows: list[Gradients] = []
         kept: Kept | None = None
-        is_one = isinstance(cotangents, Sequence) and len(cotangents) == 1
         for given in cotangents:
             if kept is not None and kept.is_written:
                 made = self.graph(graph.leaves)
                 if isinstance(made, Raised):
                     return made
                 graph, kept = made.value, None
-            kept = Kept.of(graph.outputs) if kept is None and not is_one else kept
+            kept = Kept.of(graph.outputs) if kept is None and len(cotangents) > 1 else kept
             result = self.back(graph, given, differentiate_again)
             if isinstance(result, Raised):  # a compiled backward may refuse to leave its graph
                 result = self.pull_back(graph.leaves, given)
             if isinstance(result, Raised):
                 return result
-            rows.append(part(result.value))
+            rows.append(result.value)
         return Returned(rows)
 
 
@@ -520,3 +476,7 @@ class VjpProblem(_Map):
     @property
     def _count(self) -> int:
         return len(self.first_order.primals)
+
+
+Problem = CallProblem | VjpProblem
+"""A differentiable map and its backward, both of which may raise."""

@@ -61,10 +61,10 @@ def _short_format(result: Tensor, args: tuple[Any, ...]) -> str:
     return str(result.dtype).removeprefix("torch.") if levels else ""
 
 
-def operations(problem: Problem, primals: Sequence[Tensor]) -> int | None:
-    """How many it runs at these inputs; None where it raises. A loop runs more at a larger size."""
+def operations(call: Callable[[], object]) -> int | None:
+    """How many a call runs; None where it raises. A loop runs more at a larger size."""
     with _Watched() as seen:
-        result = problem.evaluate(primals)
+        result = call()
     return None if isinstance(result, Raised) or seen.missed else seen.count
 
 

@@ -15,17 +15,14 @@ from torch import Tensor
 from gradverify.verifier import guard
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import Layout, VjpProblem
-from gradverify.verifier.verify.witnessing import cotangents_of, first_order, second_order, witnesses_of
+from gradverify.verifier.verify.second_order import second_problem
+from gradverify.verifier.verify.witnessing import first_order, second_order, witnesses_of
 from gradverify.verifier.witnesses.answers import Asked
-from gradverify.verifier.witnesses.claim import Map, units
+from gradverify.verifier.witnesses.claim import rows_at, units
 from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
 from gradverify.verifier.witnesses.proof import proved
+from gradverify.verifier.witnesses.rounding import FACTOR
 from gradverify.verifier.witnesses.values import probe
-
-ROUNDINGS = 64
-"""What a gradient may be off, in its roundings: what a few dozen operations make."""
-
 
 MOST_ROWS = 1024
 """Rows of a Jacobian that is built: a backward for each of them, and a grad_output of as many entries."""
@@ -76,11 +73,6 @@ def second_asked(sample: Sample) -> Asked | None:
     return second_order(sample, first, witnesses_of(sample), made.value, second)
 
 
-def second_problem(sample: Sample) -> VjpProblem:
-    """The backward of a sample as a map of its own, at one grad_output."""
-    return VjpProblem(sample.problem, cotangents_of(sample))
-
-
 def _of(asked: Asked) -> Jacobians | None:
     values, count = asked.values, asked.problem.outputs.size
     if count > MOST_ROWS or not bool(values.centre.isfinite().any()):
@@ -106,7 +98,7 @@ def _derived(asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor] | None:
     error = rounding_of(asked, true)
     for sign in (1.0, -1.0):
         x = asked.values.x + sign * BESIDE * asked.values.scale * probe(len(asked.values.x), asked.key + 31)
-        near = _rows_at(witness.problem, x, rows)
+        near = rows_at(witness.problem, x, rows)
         moved = torch.zeros_like(true) if near is None else (near - true).abs()
         error[~(moved <= ROOM * true.abs().nan_to_num(0.0, 0.0, 0.0).max())] = torch.inf
     error[~true.isfinite()] = torch.inf
@@ -116,17 +108,7 @@ def _derived(asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor] | None:
 def rounding_of(asked: Asked, true: Tensor) -> Tensor:
     """How far derived's Jacobian may be off by rounding."""
     largest = true.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True) if true.numel() else true
-    return (ROUNDINGS * asked.values.steps.epsilon * largest).expand_as(true).clone()
-
-
-def _rows_at(problem: Map, x: Tensor, rows: Tensor) -> Tensor | None:
-    """The gradients for some grad_outputs at another point."""
-    inputs = Layout.of(problem.primals)
-    made = problem.graph(inputs.unflatten(x))
-    if isinstance(made, Raised):
-        return None
-    found = problem.back_each(made.value, [problem.outputs.unflatten(u) for u in rows])
-    return None if isinstance(found, Raised) else torch.stack([inputs.flatten(g) for g in found.value])
+    return (FACTOR * asked.values.steps.epsilon * largest).expand_as(true).clone()
 
 
 def slopes(asked: Asked, until: int = sys.maxsize) -> tuple[Tensor, Tensor]:

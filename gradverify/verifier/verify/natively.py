@@ -12,7 +12,6 @@ from dataclasses import replace
 from gradverify.model import Closeness, Finding, Outcome, Point, Precision, Severity, Swept
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.second_order import graph_alone
 from gradverify.verifier.checks.subject import Native, Sample
 from gradverify.verifier.checks.wording import invented, number
 from gradverify.verifier.dtypes.asked import NO_TRUTH, in_arithmetic, in_float64_of, together
@@ -20,6 +19,7 @@ from gradverify.verifier.dtypes.calls import plainly
 from gradverify.verifier.dtypes.words import OF_A_GRADIENT
 from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.verify.results import SINGLE, first_order, second_order, surrogate
+from gradverify.verifier.verify.second_order import graph_alone
 from gradverify.verifier.verify.witnessing import witnesses_of
 
 ON_PURPOSE = "its gradient is deliberately not the derivative"

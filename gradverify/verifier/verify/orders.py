@@ -1,4 +1,4 @@
-"""First and second order of a sample, as findings."""
+"""First order of a sample, as findings."""
 
 from __future__ import annotations
 
@@ -6,26 +6,22 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gradverify.model import Finding, Outcome, Point, RaisedError, Severity, tensors_of
+from gradverify.model import Finding, Outcome, Point, Severity, tensors_of
 from gradverify.verifier.checks.first_order import DRAW_IN_FORWARD, OF_NUMBERS, backward_raised
-from gradverify.verifier.checks.second_order import ACCIDENTS, refusal, wrong_alone
-from gradverify.verifier.checks.second_order_messages import because_of, graph_cuts, offered
-from gradverify.verifier.checks.subject import Sample, first_line
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import gradient_of
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import CallProblem, Graph, VjpProblem
-from gradverify.verifier.verify.witnessing import Witnesses, cotangents_of, first_order, second_order
+from gradverify.verifier.numerics.problem import CallProblem, Graph
+from gradverify.verifier.verify.witnessing import Witnesses, first_order
 from gradverify.verifier.verify.words import (
     imprecise_gradient,
-    named_output,
     not_known,
     wrong_gradient,
-    wrong_second,
 )
 from gradverify.verifier.witnesses.answers import (
     Asked,
     Imprecise,
     Judgement,
-    NotJudged,
     Reason,
     Right,
     Trust,
@@ -147,8 +143,7 @@ def _at_declared_zeros(sample: Sample, name: str, answer: Wrong) -> bool:
 
 def _again(sample: Sample, position: int, name: str, code: str) -> Finding:
     """That it is wrong here too: the sample where it was measured says more."""
-    of_output = named_output(sample, position)
-    said = f"the gradient{of_output} with respect to `{name}` is wrong here, too"
+    said = f"{gradient_of(sample, position, name)} is wrong here, too"
     return sample.finding(code, said, output=position, input=name, badness=0.0, severity=Severity.ERROR)
 
 
@@ -195,83 +190,3 @@ def nonlinear(finding: Finding, cause: str) -> Finding:
     """The same with what is said of a backward that is not linear in grad_output."""
     said, hint = LINEAR[cause]
     return replace(finding, code="GV106", message=f"{finding.message}; and {said}", hint=hint, cause=cause)
-
-
-@dataclass(frozen=True)
-class Second:
-    """The second order of a sample."""
-
-    findings: tuple[Finding, ...]
-    outcome: Outcome
-    double_backward: str
-
-
-def ask_second(sample: Sample, graph: Graph, first: First, witnesses: Witnesses, *, prove: bool) -> Second:
-    """Judge the derivative of backward at one grad_output, in the inputs and in grad_output.
-
-    At values that nobody declared both witnesses must speak against it.
-    """
-    second = VjpProblem(sample.problem, cotangents_of(sample))
-    anew = prove or graph.is_stale
-    made = second.graph(second.primals) if anew else second.graph_from(graph, second.cotangents)
-    if isinstance(made, Raised) and not anew:  # the backward before may have freed what it keeps
-        made = second.graph(second.primals)
-    if isinstance(made, Raised):
-        return _raised(sample, made.error, "under create_graph=True")
-    with second.around():
-        refused = refusal(made.value) if prove else None
-    if refused is not None:
-        return _raised(sample, refused, "at the second differentiation")
-    assert first.asked is not None  # noqa: S101 - it is verified
-    asked = second_order(sample, first.asked, witnesses, made.value, second)
-    found = judge(asked, prove=prove)
-    if isinstance(found, Raised):
-        return _raised(sample, found.error, "at the second differentiation")
-    wrong = {pair: a for pair, a in found.answers.items() if isinstance(a, Wrong) and not a.rounded}
-    if not asked.declared:
-        wrong = {pair: a for pair, a in wrong.items() if a.both and not a.nonfinite}
-    if not wrong:
-        open_ = [(p, a) for p, a in found.answers.items() if isinstance(a, Unknown) and a.mismatch]
-        findings = tuple(
-            not_known(sample, p[0], second.input_names[p[1]], a, second=True) for p, a in open_[:1]
-        )
-        lone = (
-            wrong_alone(sample, second, range(len(sample.problem.primals)))
-            if prove and not findings
-            else None
-        )
-        if lone is not None:
-            return Second((lone,), Outcome.FAILED, "wrong")
-        unknown = bool(findings) or not any(isinstance(a, Right | NotJudged) for a in found.answers.values())
-        return Second(
-            findings, Outcome.INCONCLUSIVE if findings else Outcome.PASSED, "" if unknown else "yes"
-        )
-    cut = is_cut(asked)
-    cuts = graph_cuts(sample, second)
-    shown = sorted(wrong.items(), key=lambda item: -item[1].largest)
-    made_of = [
-        wrong_second(sample, second, second.input_names, p, a, cut=cut)
-        for p, a in (shown[:1] if cut else shown)
-    ]
-    findings = tuple(offered(sample, because_of(f, cuts)) for f in made_of)
-    failed = any(f.severity is Severity.ERROR for f in findings)
-    return Second(findings, Outcome.FAILED if failed else Outcome.PASSED, "wrong")
-
-
-def is_cut(asked: Asked) -> bool:
-    """Whether autograd has the gradient depend on nothing at all."""
-    claim: Claim = asked.claim
-    return bool(claim.missing) and all(claim.missing.values())
-
-
-def _raised(sample: Sample, error: RaisedError, when: str) -> Second:
-    if error.type in ACCIDENTS and not error.deliberate:
-        return Second((backward_raised(sample, error, f" {when}"),), Outcome.FAILED, "no")
-    is_marked = "once_differentiable" in error.message
-    what = "an explicit error" if error.deliberate or is_marked else error.type
-    finding = sample.finding(
-        "GV203",
-        f"the double backward raises {what} {when}: {first_line(error.message)}",
-        raised=None if is_marked else error,
-    )
-    return Second((finding,), Outcome.PASSED, "no")

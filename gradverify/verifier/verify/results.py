@@ -18,8 +18,9 @@ from gradverify.verifier.dtypes.words import OF_A_GRADIENT
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.problem import Graph
-from gradverify.verifier.verify.orders import First, ask_first, ask_second
+from gradverify.verifier.verify.orders import First, ask_first
 from gradverify.verifier.verify.reference import ask_reference, ask_surrogate
+from gradverify.verifier.verify.second_order import ask_second
 from gradverify.verifier.verify.structured import wrong_with_structure
 from gradverify.verifier.verify.witnessing import other_values, witnesses_of
 from gradverify.verifier.verify.words import OTHER_VALUES, WHY
@@ -227,11 +228,11 @@ def second_order(sample: Sample) -> CheckResult:
     judged = _judged(sample, declared=True, prove=once)
     if isinstance(judged, str) or not judged.first.verified or not (once or judged.first.closed):
         return CheckResult(outcome=Outcome.NOT_RUN)
-    graph, first = judged.graph, judged.first
-    found = ask_second(sample, graph, first, witnesses_of(sample), prove=once)
+    assert judged.first.asked is not None  # noqa: S101 - it is verified
+    found = ask_second(sample, judged.graph, judged.first.asked, witnesses_of(sample), prove=once)
     if once:
-        known.twice = found.double_backward == "yes"
-        return CheckResult(found.findings, found.outcome, capability=found.double_backward)
+        known.twice = found.capability == "yes"
+        return found
     errors = tuple(f for f in found.findings if f.severity is Severity.ERROR or f.code == "GV109")
     known.twice = not errors  # one sample says it
     return CheckResult(errors, found.outcome if errors else Outcome.NOT_RUN, capability="")
@@ -247,8 +248,7 @@ def reference(sample: Sample, first: FirstOrder) -> CheckResult:
     known, visible = witnesses_of(sample).of(sample), first.result.smallest_visible_error or 0.0
     if first.result.not_judged:  # the reference may be right where values tell nothing
         visible = 0.0
-    asked = ask_reference(sample, made.value, known, visible, gradients=first.verified)
-    findings = tuple(asked)
+    findings = tuple(ask_reference(sample, made.value, known, visible, gradients=first.verified))
     if not findings and not first.verified:
         return CheckResult(outcome=Outcome.NOT_RUN)
     return CheckResult(findings, _outcome(findings))
@@ -294,8 +294,9 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
         return replace(SILENCE, raised=found.findings[0].raised)
     twice: tuple[Finding, ...] = ()
     drawn = (sample.point, sample.draw) in points_of(sample.case, sample.subject.settings.effort)
-    if drawn and witnesses_of(sample).of(sample).twice and found.closed:  # it was seen to be meant
-        second = ask_second(sample, judged.graph, found, witnesses_of(sample), prove=False)
+    # It was seen to be meant.
+    if drawn and witnesses_of(sample).of(sample).twice and found.closed and found.asked is not None:
+        second = ask_second(sample, judged.graph, found.asked, witnesses_of(sample), prove=False)
         twice = tuple(f for f in second.findings if f.severity is Severity.ERROR)
     findings = tuple(
         replace(f, hint=f"{HINTS.get(sample.point, '')} {f.hint}".strip())

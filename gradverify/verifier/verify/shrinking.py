@@ -25,7 +25,8 @@ from gradverify.verifier.guard import NotJudgedError, Raised
 from gradverify.verifier.numerics.problem import CallProblem, Graph
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verify.jacobians import rounding_of, second_asked, slopes
-from gradverify.verifier.verify.orders import LINEAR, is_cut, nonlinear
+from gradverify.verifier.verify.orders import LINEAR, nonlinear
+from gradverify.verifier.verify.second_order import is_cut
 from gradverify.verifier.verify.witnessing import first_order, witnesses_of
 from gradverify.verifier.verify.words import wrong_gradient, wrong_second
 from gradverify.verifier.witnesses.answers import Asked, Wrong

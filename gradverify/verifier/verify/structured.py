@@ -1,35 +1,34 @@
 """Grad_outputs of a certain structure: what a loss sends, where a test of grad_output takes another path.
 
-Backward is linear in grad_output. So its gradient for one that is balanced, constant, tiny, large or of a
-single row must be derived's; without derived, that for the sum with a random one less the latter's.
+Backward is linear in grad_output. So its gradient for one that is zero, balanced, constant, tiny, large or of
+a single row must be derived's; without derived, that for the sum with a random one less the latter's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Entries, Entry, Finding, RaisedError, Severity
+from gradverify.model import Finding, Severity
 from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import apart, count_of
-from gradverify.verifier.dispatching import Dispatched
+from gradverify.verifier.checks.wording import apart, count_of, vector_entries
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import Block
+from gradverify.verifier.numerics.tracing import operations
 from gradverify.verifier.witnesses.answers import Asked
+from gradverify.verifier.witnesses.claim import spread_of_rows
 from gradverify.verifier.witnesses.proof import OF_FLOAT32
-from gradverify.verifier.witnesses.rounding import FACTOR, spread
+from gradverify.verifier.witnesses.rounding import FACTOR
 from gradverify.verifier.witnesses.values import EPSILON, probe
 
 LINEAR = 1e-9
 """Relative deviation from derived, or from a sum, that a dozen roundings make."""
 
-OF_LARGEST = 64 * EPSILON
+OF_LARGEST = FACTOR * EPSILON
 """The same as a share of the largest entry of the gradient: numbers of that size may cancel inside."""
 
 FEW_BITS = 10
@@ -41,30 +40,16 @@ MANY_BITS = 40
 GRADUAL = 1e-4
 """Share of the largest entry: where a deviation begins with less, no path of its own begins there."""
 
+MOST_COMPARED = 64
+"""Entries of a grad_output up to which it is compared with the others."""
+
+OF_ROWS = torch.tensor([1.0, 2.0**-20, 0.0, 2.0**10], dtype=torch.float64)
+"""Sizes of rows beside others."""
+
 OF_AN_ITERATION = (
     "Backward repeats a step, and takes fewer of them here. If it stops at an absolute tolerance, gradients "
     "below that are lost: compare with the norm of grad_output."
 )
-
-MOST_COMPARED = 64
-"""Entries of a grad_output up to which it is compared with the others."""
-
-FAINT_ROWS = 2.0**-20
-"""Of rows beside others."""
-
-
-@dataclass(frozen=True)
-class Structure:
-    """A kind of grad_output."""
-
-    said: str
-    hint: str
-    make: Callable[[Block, Tensor], Tensor]
-    """From an output and random numbers of its shape."""
-    bits: int = 0
-    """It is scaled by this power of two, and its gradient scaled back."""
-
-
 ZEROS = "Where no gradient arrives, none may leave: look for a division by the size of grad_output."
 ONE_VALUE = "Look for a path that backward takes where all entries of grad_output are equal."
 SUM = "Look for a test of a sum of grad_output: a sum of zero does not mean that nothing arrives."
@@ -77,79 +62,60 @@ THRESHOLD = (
 )
 
 
-def _ones(_: Block, w: Tensor) -> Tensor:
-    return torch.ones_like(w)
+@dataclass(frozen=True)
+class Structure:
+    """A kind of grad_output."""
+
+    said: str
+    hint: str
+    make: Callable[[Tensor], Tensor]
+    """From random numbers of an output's shape."""
+    bits: int = 0
+    """It is scaled by this power of two, and its gradient scaled back."""
 
 
-def _mean(_: Block, w: Tensor) -> Tensor:
-    return torch.full_like(w, 1.0 / max(1, w.numel()))
+def _balanced(w: Tensor, *dims: int) -> Tensor:
+    """Numbers whose sum along some dimensions is exactly zero; along all of them where none is given."""
+    return w - w.flip(dims or tuple(range(w.dim()))) if w.dim() else torch.zeros_like(w)
 
 
-def _balanced_rows(_: Block, w: Tensor) -> Tensor:
-    return w - w.flip(-1) if w.dim() else torch.zeros_like(w)  # exactly zero in sum, which a mean is not
-
-
-def _balanced_columns(_: Block, w: Tensor) -> Tensor:
-    return w - w.flip(0) if w.dim() else torch.zeros_like(w)
-
-
-def _balanced(_: Block, w: Tensor) -> Tensor:
-    return (w.reshape(-1) - w.reshape(-1).flip(0)).reshape(w.shape)
-
-
-def _one_of_each_row(_: Block, w: Tensor) -> Tensor:
+def _one_of_each_row(w: Tensor) -> Tensor:
     if not w.dim() or not w.numel():
         return w
     rows = w.reshape(-1, w.shape[-1])
     chosen = torch.arange(len(rows)) % w.shape[-1]
-    made = torch.zeros_like(rows)
-    made[torch.arange(len(rows)), chosen] = -rows[torch.arange(len(rows)), chosen].abs()
-    return made.reshape(w.shape)
+    here = chosen[:, None] == torch.arange(w.shape[-1])
+    return torch.where(here, -rows.abs(), 0.0).reshape(w.shape)
 
 
-def _one_entry(_: Block, w: Tensor) -> Tensor:
-    made = torch.zeros_like(w)
-    if w.numel():
-        made.view(-1)[w.numel() // 2] = 1.0
-    return made
+def _one_entry(w: Tensor) -> Tensor:
+    return (torch.arange(w.numel()) == w.numel() // 2).to(w.dtype).reshape(w.shape)
 
 
-def _negative(_: Block, w: Tensor) -> Tensor:
-    return -w.abs()
-
-
-def _positive(_: Block, w: Tensor) -> Tensor:
-    return w.abs()
-
-
-def _rows_of_different_size(_: Block, w: Tensor) -> Tensor:
-    if not w.dim() or not w.numel():
+def _rows_of_different_size(w: Tensor) -> Tensor:
+    if not w.dim():
         return w
-    sizes = torch.tensor([1.0, FAINT_ROWS, 0.0, 2.0**10], dtype=w.dtype)
-    if w.dim() == 1:
-        return w * sizes[torch.arange(len(w)) % len(sizes)]
-    return w * sizes[torch.arange(w.shape[0]) % len(sizes)].reshape(-1, *[1] * (w.dim() - 1))
-
-
-def _dense(_: Block, w: Tensor) -> Tensor:
-    return w
+    return w * OF_ROWS[torch.arange(len(w)) % len(OF_ROWS)].reshape(-1, *[1] * (w.dim() - 1))
 
 
 STRUCTURES = (
-    Structure("of ones, as y.sum().backward() sends it", ONE_VALUE, _ones),
-    Structure("of one value, as y.mean().backward() sends it", ONE_VALUE, _mean),
-    Structure("whose rows sum to zero", SUM, _balanced_rows),
-    Structure("whose columns sum to zero", SUM, _balanced_columns),
+    Structure("of zeros", ZEROS, torch.zeros_like),
+    Structure("of ones, as y.sum().backward() sends it", ONE_VALUE, torch.ones_like),
+    Structure(
+        "of one value, as y.mean().backward() sends it", ONE_VALUE, lambda w: torch.ones_like(w) / w.numel()
+    ),
+    Structure("whose rows sum to zero", SUM, lambda w: _balanced(w, -1)),
+    Structure("whose columns sum to zero", SUM, lambda w: _balanced(w, 0)),
     Structure("that sums to zero", SUM, _balanced),
     Structure("with one entry in each row", ONE_ENTRY, _one_of_each_row),
     Structure("with a single entry", ONE_ENTRY, _one_entry),
-    Structure("of negative numbers alone", SIGN, _negative),
-    Structure("of positive numbers alone", SIGN, _positive),
+    Structure("of negative numbers alone", SIGN, lambda w: -w.abs()),
+    Structure("of positive numbers alone", SIGN, torch.abs),
     Structure("whose rows differ in size, some of them zero", SKIPPED, _rows_of_different_size),
-    Structure(f"multiplied by 2^{FEW_BITS}", THRESHOLD, _dense, FEW_BITS),
-    Structure(f"multiplied by 2^{-FEW_BITS}", THRESHOLD, _dense, -FEW_BITS),
-    Structure(f"multiplied by 2^{MANY_BITS}", THRESHOLD, _dense, MANY_BITS),
-    Structure(f"multiplied by 2^{-MANY_BITS}", THRESHOLD, _dense, -MANY_BITS),
+    *(
+        Structure(f"multiplied by 2^{bits}", THRESHOLD, torch.clone, bits)
+        for bits in (FEW_BITS, -FEW_BITS, MANY_BITS, -MANY_BITS)
+    ),
 )
 
 
@@ -180,15 +146,8 @@ def wrong_with_structure(sample: Sample, asked: Asked, *, smooth: bool = True) -
     if not outputs.size or not sample.inputs.size or asked.sixteen:
         return
     w = probe(outputs.size, asked.key + 29)
-    pair = asked.claim.rows(torch.stack([torch.zeros_like(w), w]))
-    if not isinstance(pair, Raised):
-        some = (pair[0] != 0) & pair[1].isfinite()  # of an infinite slope NaN is what comes of zeros
-        alone = asked.claim.afresh().row(torch.zeros_like(w)) if bool(some.any()) else None
-        if isinstance(alone, Tensor) and bool((some & (alone != 0)).any()):  # no call before has left it
-            zeros = Structure("of zeros", ZEROS, _dense)
-            yield _finding(sample, zeros, pair[0], torch.zeros(len(some)).double(), some)
-            return
-    made = _distinct({s: _of(s, sample, w) for s in STRUCTURES})
+    parts = [part.view(block.shape) for part, block in zip(outputs.cut(w), outputs.blocks, strict=True)]
+    made = _distinct({s: torch.cat([s.make(part).reshape(-1) for part in parts]) for s in STRUCTURES})
     found = asked.claim.rows(torch.stack([w, *(u * 2.0**s.bits for s, u in made.items())]))
     if isinstance(found, Raised):
         yield from _refused(sample, asked, made)
@@ -198,55 +157,28 @@ def wrong_with_structure(sample: Sample, asked: Asked, *, smooth: bool = True) -
         _Trial(s, u, row * 2.0**-s.bits, usual * u.abs().max())
         for (s, u), row in zip(made.items(), found[1:], strict=True)
     ]
-    truths = _truths(asked, trials, w, smooth=smooth)
-    for trial, expected in zip(trials, truths, strict=True):
-        wrong = _wrong(asked, trial, expected, w) if expected is not None else None
-        if wrong is not None and expected is not None:
-            made_of = _finding(sample, trial.structure, trial.claim, expected, wrong)
+    for trial, expected in zip(trials, _truths(asked, trials, w, smooth=smooth), strict=True):
+        wrong = _wrong(asked, trial, expected, w)
+        if bool(wrong.any()):
+            told = _finding(sample, trial.structure, trial.claim, expected, wrong)
             if not trial.structure.bits and _is_linear(asked, trial, w, wrong):
-                yield _of_every_grad_output(made_of)
+                yield _of_every_grad_output(told)
                 return
             fewer = trial.structure.bits < 0 and asked.iterates and _takes_fewer_steps(asked, trial)
-            yield replace(made_of, severity=Severity.WARNING, hint=OF_AN_ITERATION) if fewer else made_of
+            yield replace(told, severity=Severity.WARNING, hint=OF_AN_ITERATION) if fewer else told
             return
 
 
 def _distinct(made: dict[Structure, Tensor]) -> dict[Structure, Tensor]:
-    """Without grad_outputs that are zero, or the same as another one of a small output."""
+    """Without grad_outputs that are the same as another one of a small output."""
     met: dict[object, Structure] = {}
     for s, u in made.items():
         met.setdefault(tuple((u * 2.0**s.bits).tolist()) if len(u) <= MOST_COMPARED else s, s)
-    return {s: made[s] for s in met.values() if bool(made[s].any())}
+    return {s: made[s] for s in met.values() if bool(made[s].any()) or s is STRUCTURES[0]}
 
 
-def _wrong(asked: Asked, trial: _Trial, expected: Tensor, w: Tensor) -> Tensor | None:
-    """Entries that are another twice, and not by rounding, nor by what grows with the size (bool, N)."""
-    wrong = _off(asked, trial.claim, expected, trial)
-    if not bool(wrong.any()):
-        return None
-    again = asked.claim.afresh().row(trial.given)
-    if isinstance(again, Raised):
-        return None
-    wrong &= _off(asked, again * 2.0**-trial.structure.bits, expected, trial)
-    if bool(wrong.any()):
-        wrong &= ~_rounding(asked, trial, expected, w)
-    if not bool(wrong.any()):
-        return None
-    gradual = abs(trial.structure.bits) == MANY_BITS and _sets_in_gradually(asked, trial, expected)
-    return None if gradual else wrong
-
-
-def _of(s: Structure, sample: Sample, w: Tensor) -> Tensor:
-    """The grad_output (M)."""
-    parts = []
-    for block in sample.problem.outputs.blocks:
-        shape = block.shape
-        parts.append(s.make(block, w[block.start : block.stop].view(shape).clone()).reshape(-1))
-    return torch.cat(parts)
-
-
-def _truths(asked: Asked, trials: list[_Trial], w: Tensor, *, smooth: bool) -> list[Tensor | None]:
-    """The gradients that are right: derived's, or sums of those for random ones."""
+def _truths(asked: Asked, trials: list[_Trial], w: Tensor, *, smooth: bool) -> list[Tensor]:
+    """The gradients that are right, derived's or sums of those for random ones; NaN where none is known."""
     witness = asked.witness
     if smooth and witness is not None and asked.trust.confirmed and not asked.hides:
         found = witness.rows(torch.stack([t.u for t in trials]))
@@ -255,9 +187,45 @@ def _truths(asked: Asked, trials: list[_Trial], w: Tensor, *, smooth: bool) -> l
     summed = [t for t in trials if not t.structure.bits]
     found = asked.claim.rows(torch.stack([w, *(t.u + w for t in summed)]))
     if isinstance(found, Raised):
-        return [None] * len(trials)
+        return [torch.full_like(t.claim, torch.nan) for t in trials]
     sums = iter(found[1:] - found[0])
     return [found[0] if t.structure.bits else next(sums) for t in trials]
+
+
+def _wrong(asked: Asked, trial: _Trial, expected: Tensor, w: Tensor) -> Tensor:
+    """Entries that are another twice, and not by rounding, nor by what grows with the size (bool, N)."""
+    wrong, bits = _off(asked, trial.claim, expected, trial), trial.structure.bits
+    if not bool(wrong.any()):
+        return wrong
+    again = asked.claim.afresh().row(trial.given)
+    if isinstance(again, Raised):
+        return torch.zeros_like(wrong)
+    wrong &= _off(asked, again * 2.0**-bits, expected, trial)
+    if bool(wrong.any()):
+        wrong &= ~_rounding(asked, trial, expected, w)
+    if bool(wrong.any()) and abs(bits) == MANY_BITS and _sets_in_gradually(asked, trial, expected):
+        return torch.zeros_like(wrong)
+    return wrong
+
+
+def _off(asked: Asked, claim: Tensor, expected: Tensor, trial: _Trial) -> Tensor:
+    """Entries that differ (bool, N); `atol` is that of one entry of the Jacobian."""
+    short = OF_FLOAT32 if asked.values.steps.is_short else 0.0
+    size = expected.abs() + claim.abs().nan_to_num(0.0, 0.0, 0.0)
+    largest = torch.maximum(expected.abs().nan_to_num(0.0, 0.0, 0.0).max(), trial.floor)
+    bar = max(LINEAR, short, asked.rtol) * size + max(OF_LARGEST, short) * largest
+    bar = bar + asked.atol * trial.u.abs().sum() + asked.values.steps.smallest
+    return ~((claim - expected).abs() <= bar) & expected.isfinite()
+
+
+def _rounding(asked: Asked, trial: _Trial, expected: Tensor, w: Tensor) -> Tensor:
+    """Entries that the rounding of backward explains, for it and for the sum it is held against (bool, N)."""
+    bits, epsilon = trial.structure.bits, asked.values.steps.epsilon
+    moved = spread_of_rows(asked.problem, trial.given[None], epsilon)
+    beside = spread_of_rows(asked.problem, (w if bits else trial.u + w)[None], epsilon)
+    if moved is None or beside is None:
+        return torch.zeros_like(trial.claim, dtype=torch.bool)
+    return (trial.claim - expected).abs() <= FACTOR * (moved[0] * 2.0**-bits + beside[0])
 
 
 def _sets_in_gradually(asked: Asked, trial: _Trial, expected: Tensor) -> bool:
@@ -278,73 +246,10 @@ def _sets_in_gradually(asked: Asked, trial: _Trial, expected: Tensor) -> bool:
     return bool(deviation < GRADUAL * largest)
 
 
-class _Counted(Dispatched):  # type: ignore[no-untyped-call]
-    """Counts operations."""
-
-    count = 0
-
-    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """Run one, and count it."""
-        self.count += 1
-        return func(*args, **given)
-
-
 def _takes_fewer_steps(asked: Asked, trial: _Trial) -> bool:
     """Whether backward runs fewer operations for a grad_output that is scaled down."""
-    counts: list[int] = []
-    for u in (trial.u, trial.given):
-        with _Counted() as counted:
-            asked.claim.row(u)
-        counts.append(counted.count)
-    return counts[1] < counts[0]
-
-
-def _off(asked: Asked, claim: Tensor, expected: Tensor, trial: _Trial) -> Tensor:
-    """Entries that differ (bool, N); `atol` is that of one entry of the Jacobian."""
-    short = OF_FLOAT32 if asked.values.steps.is_short else 0.0
-    size = expected.abs() + claim.abs().nan_to_num(0.0, 0.0, 0.0)
-    largest = torch.maximum(expected.abs().nan_to_num(0.0, 0.0, 0.0).max(), trial.floor)
-    bar = max(LINEAR, short, asked.rtol) * size + max(OF_LARGEST, short) * largest
-    bar = bar + asked.atol * trial.u.abs().sum() + asked.values.steps.smallest
-    return ~((claim - expected).abs() <= bar) & expected.isfinite()
-
-
-def _rounding(asked: Asked, trial: _Trial, expected: Tensor, w: Tensor) -> Tensor:
-    """Entries that the rounding of backward explains, for it and for the sum it is held against (bool, N)."""
-    bits = trial.structure.bits
-    allowed = torch.zeros_like(trial.claim)
-    for cotangents in (trial.given, w if bits else trial.u + w):
-        moved = spread(partial(_row_at, asked, cotangents), asked.values.x, asked.values.steps.epsilon)
-        if moved is None:
-            return torch.zeros_like(trial.claim, dtype=torch.bool)
-        scaled = bits if cotangents is trial.given else 0
-        allowed += FACTOR * moved * 2.0**-scaled
-    return (trial.claim - expected).abs() <= allowed
-
-
-def _row_at(asked: Asked, cotangents: Tensor, x: Tensor) -> Tensor | None:
-    layout, problem = asked.values.inputs, asked.problem
-    found = problem.pull_back(layout.unflatten(x), problem.outputs.unflatten(cotangents))
-    return None if isinstance(found, Raised) else layout.flatten(found.value)
-
-
-def _finding(sample: Sample, s: Structure, claim: Tensor, expected: Tensor, wrong: Tensor) -> Finding:
-    off = torch.where(wrong, (claim - expected).abs().nan_to_num(torch.inf), -1.0)
-    worst = int(off.argmax())
-    number_of = sample.inputs.block_of(worst)
-    block, name = sample.inputs.blocks[number_of], sample.problem.input_names[number_of]
-    here = wrong[block.start : block.stop]
-    got, wanted = apart(float(claim[worst]), float(expected[worst]))
-    entry = Entry((), block.index(worst), float(claim[worst]), float(expected[worst]), 0.0)
-    return sample.finding(
-        "GV106",
-        f"for a grad_output {s.said}, the gradient with respect to `{name}` is wrong at "
-        f"{count_of(int(here.sum()), len(here))}: {got}, where {wanted} follows from other grad_outputs",
-        hint=s.hint,
-        input=name,
-        entries=Entries(int(here.sum()), len(here), (entry,), compared_with="reference"),
-        badness=float(off.max().nan_to_num(1e300, 1e300)),
-    )
+    usual, now = (operations(partial(asked.claim.row, u)) for u in (trial.u, trial.given))
+    return usual is not None and now is not None and now < usual
 
 
 def _is_linear(asked: Asked, trial: _Trial, w: Tensor, wrong: Tensor) -> bool:
@@ -353,6 +258,24 @@ def _is_linear(asked: Asked, trial: _Trial, w: Tensor, wrong: Tensor) -> bool:
     if isinstance(found, Raised):
         return False
     return not bool((_off(asked, trial.claim, found[1] - found[0], trial) & wrong).any())
+
+
+def _finding(sample: Sample, s: Structure, claim: Tensor, expected: Tensor, wrong: Tensor) -> Finding:
+    off = torch.where(wrong, (claim - expected).abs().nan_to_num(torch.inf), -1.0)
+    number_of = sample.inputs.block_of(int(off.argmax()))
+    block, name = sample.inputs.blocks[number_of], sample.problem.input_names[number_of]
+    own = slice(block.start, block.stop)
+    entries = vector_entries(claim[own], expected[own], torch.zeros_like(off[own]), wrong[own], block)
+    got, wanted = apart(entries.worst[0].actual, entries.worst[0].expected)
+    return sample.finding(
+        "GV106",
+        f"for a grad_output {s.said}, the gradient with respect to `{name}` is wrong at "
+        f"{count_of(entries.wrong, entries.checked)}: {got}, where {wanted} follows from other grad_outputs",
+        hint=s.hint,
+        input=name,
+        entries=entries,
+        badness=float(off.max().nan_to_num(1e300, 1e300)),
+    )
 
 
 def _of_every_grad_output(finding: Finding) -> Finding:
@@ -366,11 +289,11 @@ def _of_every_grad_output(finding: Finding) -> Finding:
 
 def _refused(sample: Sample, asked: Asked, made: dict[Structure, Tensor]) -> Iterator[Finding]:
     """GV102; a warning where backward refuses it on purpose or for its size."""
-    for s, u in made.items():
+    zeros, *others = made.items()  # what refuses others as well is not about zeros
+    for s, u in (*others, zeros):
         found = asked.claim.afresh().row(u * 2.0**s.bits)
         if isinstance(found, Raised):
-            error: RaisedError = found.error
-            finding = backward_raised(sample, error, f" for a grad_output {s.said}")
-            certain = finding.severity is Severity.ERROR and not (error.deliberate or s.bits)
+            finding = backward_raised(sample, found.error, f" for a grad_output {s.said}")
+            certain = finding.severity is Severity.ERROR and not (found.error.deliberate or s.bits)
             yield finding if certain else replace(finding, severity=Severity.WARNING)
             return

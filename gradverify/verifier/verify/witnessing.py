@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -168,7 +168,7 @@ def _derived(
     if not isinstance(found, Derived):
         return None, False
     known.form = known.form if found.is_wide else found.form
-    return Claim(found.problem, held=held), bool(found.hides)
+    return Claim(found.problem, held=held), found.hides
 
 
 def _as_operations(sample: Sample) -> Callable[..., Any]:
@@ -241,7 +241,6 @@ def second_order(
         derived = VjpProblem(
             first.witness.problem, outputs.unflatten(second.first_order.outputs.flatten(second.cotangents))
         )
-    short = known.is_short
     count = Layout.of(second.primals).size
     held = torch.zeros(count, dtype=torch.bool)
     if first.values.held is not None:
@@ -251,21 +250,17 @@ def second_order(
         more = count - len(bounds[0])
         ends = torch.full((more,), torch.inf, dtype=torch.float64)
         bounds = torch.cat([bounds[0], -ends]), torch.cat([bounds[1], ends])
-    return Asked(
+    return replace(
+        first,
         problem=second,
         claim=Claim(second, graph),
-        values=Values(second, steps=FLOAT32 if short else FLOAT64, bounds=bounds, held=held),
+        values=Values(second, steps=FLOAT32 if known.is_short else FLOAT64, bounds=bounds, held=held),
         derived=None if derived is None else Claim(derived, held=held, rounded=second.outputs),
-        hides=first.hides,
         trust=known.second,
         rtol=max(first.rtol, OF_SECOND),
-        atol=first.atol,
-        declared=first.declared,
         limited=first.declared and sample.point is Point.TYPICAL,  # at the ends of a range digits are lost
-        budget=witnesses.budget,
-        counter=first.counter,
-        loops=first.loops,
-        formats=first.formats,
+        wrong=frozenset(),
+        kept_short=False,
         key=first.key + 3,
     )
 

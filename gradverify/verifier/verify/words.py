@@ -16,13 +16,15 @@ from gradverify.verifier.checks.wording import (
     WITHIN_TOLERANCE,
     apart,
     count_of,
+    gradient_of,
     is_float32,
     map_of,
     number,
     where_nonfinite,
 )
 from gradverify.verifier.numerics.problem import Block, Layout, Problem
-from gradverify.verifier.witnesses.answers import Imprecise, NotJudged, Reason, Unknown, Wrong
+from gradverify.verifier.witnesses.answers import Entry as Measured
+from gradverify.verifier.witnesses.answers import Imprecise, Reason, Unknown, Wrong
 
 FIRST_ORDER_ONLY = (
     "If no second derivative is meant, say so: @torch.autograd.function.once_differentiable above backward."
@@ -88,55 +90,24 @@ WHY: dict[Reason, tuple[str, str]] = {
 """Why an entry could not be judged, and what to try."""
 
 
-def named_output(sample: Sample, position: int) -> str:
-    """` of output 1` where there are several."""
-    return f" of output {position}" if sample.outputs_returned > 1 else ""
-
-
-def entries_of(wrong: Wrong, output: Block, source: Block) -> Entries:
-    """The entries of an answer as a report has them."""
-    worst = tuple(
-        Entry(
-            output.index(e.row) if e.row is not None else (),
-            source.index(e.column),
-            e.claimed,
-            e.expected,
-            e.bound,
-        )
-        for e in wrong.entries
-    )
-    return Entries(wrong.wrong, wrong.checked, worst)
-
-
 def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: Wrong) -> Finding:
     """GV101, GV107, GV108, GV110."""
-    problem, inputs = sample.problem, sample.inputs
+    problem = sample.problem
     output = problem.outputs.blocks[problem.output_positions.index(position)]
-    source, name = inputs.blocks[number_of_input], problem.input_names[number_of_input]
+    source, name = sample.inputs.blocks[number_of_input], problem.input_names[number_of_input]
     several = sample.outputs_returned > 1
     label = f"y{position}" if several else "y"
-    made = _located(sample, answer, (label, name), output, source)
-    gradient = f"the gradient{named_output(sample, position)} with respect to `{name}`"
-    worst, entries = answer.entries[0], made.entries
-    assert entries is not None  # noqa: S101 - `_located` gave it some
+    made = _located(sample, answer, (label, name), (output, source), (position, name))
+    worst, gradient = answer.entries[0], gradient_of(sample, position, name)
     at = count_of(answer.wrong, answer.checked)
-    made = replace(made, output=position, input=name)
-    of = indexed(label, output.index(worst.row)) if worst.row is not None else label
-    place = f"d {of} / d {indexed(name, source.index(worst.column))}"
-    derivative = f"{place} is {number(worst.expected)}"
+    derivative = f"d {_place(label, output, worst.row)} / d {_place(name, source, worst.column)}"
+    derivative = f"{derivative} is {number(worst.expected)}"
     if answer.nonfinite:
-        where = ""
-        if answer.matrices is not None:
-            where = where_nonfinite(sample, name, answer.matrices[2])
+        where = "" if answer.matrices is None else where_nonfinite(sample, name, answer.matrices[2])
         has = "a kink, and finite slopes beside it" if answer.kink else f"a finite derivative: {derivative}"
         said = f"{gradient} is NaN or infinite at {at}, where forward has {has}"
-        return replace(
-            made,
-            code="GV108",
-            message=said,
-            hint=f"{where} {NOT_FINITE}".strip(),
-            cause="branch" if where else "",
-        )
+        cause = "branch" if where else ""
+        return replace(made, code="GV108", message=said, hint=f"{where} {NOT_FINITE}".strip(), cause=cause)
     if answer.rounded:
         said = (
             f"{gradient} loses its digits at {at}, by up to {_by_up_to(answer)}: its own rounding explains it"
@@ -145,15 +116,8 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
     if answer.missing and not answer.is_flat:
         return _missing(sample, made, f" through output {position}" if several else "", derivative)
     if answer.matrices is not None and _is_short(*answer.matrices) and not sample.is_native:
-        off = number(abs(worst.claimed - worst.expected) / max(abs(worst.expected), 1e-300))
-        said = f"{gradient} has float32 precision only: off by {off} of its value"
-        return replace(
-            made,
-            code="GV110",
-            severity=Severity.ERROR,
-            message=said,
-            hint=KEEP_THE_DTYPE,
-            cause="float32-inside",
+        return _of_float32(
+            made, gradient, abs(worst.claimed - worst.expected) / max(abs(worst.expected), 1e-300)
         )
     said = f"{gradient} is wrong at {at} of the Jacobian, by up to {_by_up_to(answer)}"
     return replace(made, message=f"{said}{NO_MEAN if answer.kink else ''}")
@@ -165,29 +129,26 @@ def _is_short(claimed: Tensor, expected: Tensor, wrong: Tensor) -> bool:
     return bool(near[wrong].all()) and is_float32(claimed, expected)
 
 
+def _of_float32(finding: Finding, gradient: str, off: float) -> Finding:
+    """GV110: an error, as backward alone has so few digits."""
+    said = f"{gradient} has float32 precision only: off by {number(off)} of its value"
+    cause, severity = "float32-inside", Severity.ERROR
+    return replace(finding, code="GV110", message=said, hint=KEEP_THE_DTYPE, cause=cause, severity=severity)
+
+
 def imprecise_gradient(sample: Sample, position: int, number_of_input: int, answer: Imprecise) -> Finding:
     """GV110: an error where the gradient has float32's digits, else a warning."""
     name = sample.problem.input_names[number_of_input]
     output = sample.problem.outputs.blocks[sample.problem.output_positions.index(position)]
-    source, off = sample.inputs.blocks[number_of_input], number(answer.share)
-    gradient = f"the gradient{named_output(sample, position)} with respect to `{name}`"
     shown = Wrong(answer.entries, answer.count, answer.of, 0.0, both=False)
-    made = sample.finding(
-        "GV110",
-        "",
-        output=position,
-        input=name,
-        entries=entries_of(shown, output, source),
-        badness=answer.share,
-    )
+    blocks = output, sample.inputs.blocks[number_of_input]
+    made = replace(_located(sample, shown, ("", ""), blocks, (position, name)), badness=answer.share)
+    gradient = gradient_of(sample, position, name)
     if answer.short:
-        said = f"{gradient} has float32 precision only: off by {off} of its value"
-        return replace(
-            made, message=said, hint=KEEP_THE_DTYPE, severity=Severity.ERROR, cause="float32-inside"
-        )
-    places = count_of(answer.count, answer.of)
+        return _of_float32(made, gradient, answer.share)
+    places, off = count_of(answer.count, answer.of), number(answer.share)
     said = f"{gradient} is slightly off at {places}: by up to {off} of its value, more than rounding explains"
-    return replace(made, message=said, hint=WITHIN_TOLERANCE, severity=Severity.WARNING)
+    return replace(made, code="GV110", message=said, hint=WITHIN_TOLERANCE, severity=Severity.WARNING)
 
 
 def _by_up_to(answer: Wrong) -> str:
@@ -198,16 +159,36 @@ def _by_up_to(answer: Wrong) -> str:
     return f"{number(abs(worst.claimed - worst.expected))} (backward {got}, {wanted} expected)"
 
 
-def _located(sample: Sample, answer: Wrong, labels: tuple[str, str], output: Block, source: Block) -> Finding:
-    entries = entries_of(answer, output, source)
-    drawn = None
-    if answer.matrices is not None:
-        claimed, expected, wrong = answer.matrices
-        drawn = map_of((claimed, expected), wrong, ~wrong | wrong, output, source, labels)
+def _place(name: str, block: Block, entry: int | None) -> str:
+    """`x[2, 0]`, or `x` for a weighted sum of its entries."""
+    return name if entry is None else indexed(name, block.index(entry))
+
+
+def _located(
+    sample: Sample,
+    answer: Wrong,
+    labels: tuple[str, str],
+    blocks: tuple[Block, Block],
+    pair: tuple[int, str],
+) -> Finding:
+    """The finding of an (output, input) with its entries and a picture of them, before anything is said."""
+    output, source = blocks
+
+    def shown(e: Measured) -> Entry:
+        row = () if e.row is None else output.index(e.row)
+        return Entry(row, source.index(e.column), e.claimed, e.expected, e.bound)
+
+    entries = Entries(answer.wrong, answer.checked, tuple(map(shown, answer.entries)))
     worst = answer.entries[0]
     badness = abs(worst.claimed - worst.expected) / max(worst.bound, 1e-300)
     return sample.finding(
-        "GV101", "", entries=entries, map=drawn, badness=badness if math.isfinite(badness) else 1e300
+        "GV101",
+        "",
+        output=pair[0],
+        input=pair[1],
+        entries=entries,
+        map=None if answer.matrices is None else map_of(*answer.matrices, output, source, labels),
+        badness=badness if math.isfinite(badness) else 1e300,
     )
 
 
@@ -224,23 +205,15 @@ def _missing(sample: Sample, finding: Finding, through: str, derivative: str) ->
     )
 
 
-def not_known(
-    sample: Sample, position: int, name: str, answer: Unknown | NotJudged, *, second: bool = False
-) -> Finding:
-    """GV109 for a pair of which nothing could be told, or of which a mismatch stays undecided."""
+def not_known(sample: Sample, position: int, name: str, answer: Unknown, *, second: bool = False) -> Finding:
+    """GV109 for a pair of which a mismatch stays undecided."""
     reason, hint = WHY[answer.reason]
-    what = "the second derivative" if second else f"the gradient{named_output(sample, position)}"
-    said = f"{what} with respect to `{name}` could not be verified: {reason}"
-    if isinstance(answer, Unknown) and answer.mismatch:
-        said = f"{what} with respect to `{name}` differs from what is expected, and nothing decides: {reason}"
-    if (
-        isinstance(answer, Unknown)
-        and answer.entry is not None
-        and answer.mismatch
-        and answer.entry.row is not None
-    ):
-        got, wanted = apart(answer.entry.claimed, answer.entry.expected)
-        said = f"{what} with respect to `{name}` is {got}, expected {wanted}, and nothing decides: {reason}"
+    what = gradient_of(sample, position, name)
+    what = f"the second derivative with respect to `{name}`" if second else what
+    differs = "differs from what is expected"
+    if answer.entry is not None and answer.entry.row is not None:
+        differs = "is {}, expected {}".format(*apart(answer.entry.claimed, answer.entry.expected))
+    said = f"{what} {differs}, and nothing decides: {reason}"
     return sample.finding("GV109", said, hint=hint, output=position, input=name)
 
 
@@ -256,11 +229,10 @@ def wrong_second(
     """GV201, GV202: the derivative of the gradient of one input by another, or by grad_output."""
     output, source = problem.outputs.blocks[pair[0]], Layout.of(problem.primals).blocks[pair[1]]
     of, by = names[pair[0]], names[pair[1]]
-    made = _located(sample, answer, (f"g_{of}", by), output, source)
+    made = _located(sample, answer, (f"g_{of}", by), (output, source), (pair[0], by))
     worst = answer.entries[0]
-    where = indexed(of, output.index(worst.row)) if worst.row is not None else of
-    place = f"d grad of {where} / d {indexed(by, source.index(worst.column))} is {number(worst.expected)}"
-    made = replace(made, output=pair[0], input=by)
+    place = f"d grad of {_place(of, output, worst.row)} / d {_place(by, source, worst.column)}"
+    place = f"{place} is {number(worst.expected)}"
     if cut:
         return replace(
             made,

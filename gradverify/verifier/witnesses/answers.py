@@ -10,14 +10,11 @@ from torch import Tensor
 
 from gradverify.verifier.numerics.problem import Counter
 from gradverify.verifier.witnesses.claim import Claim, Map
-from gradverify.verifier.witnesses.rounding import SIXTEEN_BITS
+from gradverify.verifier.witnesses.rounding import FACTOR, SIXTEEN_BITS
 from gradverify.verifier.witnesses.values import Values
 
 WORST = 5
-"""Entries that a report shows."""
-
-ROUNDINGS_OF_SHORT = 64
-"""What a gradient with few digits is held to, in its roundings: what a few dozen operations make."""
+"""Entries that are kept of an answer or a comparison."""
 
 CALLS_OF_A_SAMPLE = 150
 """Calls that a conflict may cost at one sample."""
@@ -200,7 +197,7 @@ class Asked:
     @property
     def seen(self) -> float:
         """The relative error that agreement with derived would not have missed."""
-        return max(self.rtol, ROUNDINGS_OF_SHORT * self.values.steps.epsilon)
+        return max(self.rtol, FACTOR * self.values.steps.epsilon)
 
     @property
     def sixteen(self) -> bool:

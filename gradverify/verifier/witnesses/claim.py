@@ -10,6 +10,7 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, VjpProblem
+from gradverify.verifier.witnesses.rounding import spread
 
 Map = CallProblem | VjpProblem
 """A call of the target, or its backward as a map of inputs and grad_outputs."""
@@ -92,6 +93,24 @@ class Claim:
 
 def _has_graph(gradient: Tensor | None) -> bool:
     return gradient is not None and gradient.requires_grad
+
+
+def rows_at(problem: Map, x: Tensor, cotangents: Tensor) -> Tensor | None:
+    """The gradients for some grad_outputs (K × M) at another point: K × N; None where that raises."""
+    inputs = Layout.of(problem.primals)
+    made = problem.graph(inputs.unflatten(x))
+    if isinstance(made, Raised):
+        return None
+    found = problem.back_each(made.value, [problem.outputs.unflatten(u) for u in cotangents])
+    return None if isinstance(found, Raised) else torch.stack([inputs.flatten(g) for g in found.value])
+
+
+def spread_of_rows(
+    problem: Map, cotangents: Tensor, epsilon: float, *, branches: bool = False
+) -> Tensor | None:
+    """How far rounding in a precision moves the gradients for some grad_outputs (K × N); see `spread`."""
+    x = Layout.of(problem.primals).flatten(problem.primals)
+    return spread(lambda moved: rows_at(problem, moved, cotangents), x, epsilon, branches=branches)
 
 
 def units(count: int, rows: Sequence[int] | None = None) -> Tensor:

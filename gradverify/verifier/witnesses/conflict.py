@@ -16,7 +16,7 @@ from gradverify.verifier.witnesses.digits import (
     doubt_short_formats,
     look_for_lost_digits,
 )
-from gradverify.verifier.witnesses.kinks import look_beside_kinks, see_a_tie_by_values, see_ties
+from gradverify.verifier.witnesses.kinks import MOST_COLUMNS, look_beside_kinks, see_a_tie_by_values, see_ties
 from gradverify.verifier.witnesses.open_entries import (
     BOTH,
     OPEN,
@@ -32,9 +32,6 @@ from gradverify.verifier.witnesses.proof import Proof
 from gradverify.verifier.witnesses.rounding import DRAWS
 from gradverify.verifier.witnesses.summing import answers
 from gradverify.verifier.witnesses.values import BETWEEN
-
-MOST_COLUMNS = 3
-"""Columns measured of one input: the worst, and others spread over it."""
 
 BLUR = 0.1
 """A slope is seen if its error is within this share of the larger of slope and claim."""
@@ -129,13 +126,13 @@ def _limit(c: Open) -> float:
     return float(c.values.steps.proofs[0][1] * max(1, c.outputs.size) ** 0.5)
 
 
-def _residual(c: Open, columns: slice) -> Tensor | None:
+def _residual(c: Open, columns: slice | Tensor, step: float | None = None) -> Tensor | None:
     """u·Jv - (Aᵀu)·v along some columns, for each grad_output of the proof; None where it is not finite."""
     difference = c.proof.difference
     if difference is None or not bool(c.proof.gradients[:, columns].isfinite().all()):
         return None
     v = c.values.direction(c.asked.key, columns)
-    slope, taken = c.values.first_difference(v, c.values.steps.proofs[0][0])
+    slope, taken = c.values.first_difference(v, step or c.values.steps.proofs[0][0])
     if not bool(slope.isfinite().all()):
         return None
     u = torch.stack([u for u, _ in difference.cotangents])
@@ -246,20 +243,12 @@ def _prove_the_rest(c: Open) -> None:
         return
     for own in c.inputs.slices:
         rest = (c.state[:, own] == UNTRIED).any(dim=0)
-        if not bool(rest.any()) or c.left < 4 or c.proof.difference is None:
-            continue
         columns = own.start + rest.nonzero()[:, 0]
-        if not bool(c.proof.gradients[:, columns].isfinite().all()):
-            continue
-        for step, limit in c.values.steps.proofs:
-            slope, taken = c.values.first_difference(c.values.direction(c.asked.key, columns), step)
-            u = torch.stack([u for u, _ in c.proof.difference.cotangents])
-            residual = u @ slope - c.proof.gradients[:, columns] @ taken[columns]
-            if bool((residual.abs() <= limit * max(1, c.outputs.size) ** 0.5).all()):
+        for step, limit in c.values.steps.proofs if bool(rest.any()) else ():
+            residual = _residual(c, columns, step) if c.left >= 4 else None
+            if residual is not None and bool((residual.abs() <= limit * max(1, c.outputs.size) ** 0.5).all()):
                 untried = c.state[:, columns] == UNTRIED
                 c.state[:, columns] = torch.where(untried, RIGHT, c.state[:, columns])
-                break
-            if c.left < 4:
                 break
 
 
@@ -268,43 +257,39 @@ def _carry_over(c: Open) -> None:
     untried = c.state == UNTRIED
     if not bool(untried.any()):
         return
-    for o, rows, own in c.blocks():
-        block = c.state[rows][:, own]
+    for pair in c.pairs():
+        block = c.state[pair.at]
         left = block == UNTRIED
         if not bool(left.any()):
             continue
-        if c.theirs is None or (c.asked.hides and not bool((left & c.apart[rows][:, own]).any())):
+        if c.theirs is None or (c.asked.hides and not bool((left & c.apart[pair.at]).any())):
             new = UNSEEN
-            c.reasons.setdefault((o, own.start), Reason.BUDGET)
+            c.reasons.setdefault((pair.output, pair.own.start), Reason.BUDGET)
         elif bool(((block == BOTH) | (block == WRONG)).any()):
             new = WRONG
         elif bool((block == TORN).any()):
             new = TORN
-        elif bool((c.state[:, own] == OPEN).any()) or not c.slopes:
+        elif bool((c.state[:, pair.own] == OPEN).any()) or not c.slopes:
             decided = c.asked.declared and c.asked.trust.confirmed and not c.asked.hides
             new = WRONG if decided else OPEN
         else:  # derived was refuted where it was measured, or differs by what cannot be seen
             new = OPEN
         block[left] = new
-        neither = left & ~c.mine[rows][:, own].isfinite()
+        neither = left & ~c.mine[pair.at].isfinite()
         if c.theirs is not None and c.asked.declared and bool(c.values.centre.isfinite().all()):
-            neither &= ~c.theirs[rows][:, own].isfinite()
+            neither &= ~c.theirs[pair.at].isfinite()
         block[neither] = UNSEEN
-        c.put(rows, own, block)
+        c.state[pair.at] = block
 
 
 def _doubt_the_end_of_loops(c: Open) -> None:
     """What the end of an iteration may explain is not decided."""
     off = (c.mine - c.value).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
     size = c.value.abs().nan_to_num(0.0)
-    for _, rows, own in c.blocks():
-        block = c.state[rows][:, own]
+    for pair in c.pairs():
+        block = c.state[pair.at]
         wrong = (block == WRONG) | (block == BOTH)
-        if not bool(wrong.any()):
-            continue
-        small = off[rows][:, own] < SLIGHT * size.max()
-        slight = wrong & (small if c.asked.declared else torch.ones_like(small))
-        if bool((slight == wrong).all()):
-            block[slight] = OPEN
-            c.put(rows, own, block)
-            c.reasons[c.owner[int(rows.nonzero()[0])], own.start] = Reason.LOOP
+        slight = wrong & (off[pair.at] < SLIGHT * size.max()) if c.asked.declared else wrong
+        if bool(wrong.any()) and bool((slight == wrong).all()):
+            c.state[pair.at] = torch.where(slight, OPEN, block)
+            c.reasons[pair.output, pair.own.start] = Reason.LOOP

@@ -9,12 +9,10 @@ operations themselves, recorded below autograd. What hides in the form that is u
 from __future__ import annotations
 
 import inspect
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import FrameType
 from typing import Any
 
 import torch
@@ -31,6 +29,8 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import copies, substitute
 from gradverify.verifier.numerics.problem import CallProblem, Counter, Graph
 from gradverify.verifier.numerics.tracing import functional_graph, promoted, without_cuts
+from gradverify.verifier.witnesses.rounding import FACTOR
+from gradverify.verifier.witnesses.values import EPSILON
 
 MOST_NODES = 20_000
 """Operations of a graph beyond which it costs more than it tells: derive at a small size."""
@@ -38,7 +38,7 @@ MOST_NODES = 20_000
 MOST_BYTES = 2**28
 """Bytes of results that a graph may keep."""
 
-SAME = 64 * 2.0**-52
+SAME = FACTOR * EPSILON
 """Relative difference between the values of forward and those of its derived form that is rounding."""
 
 SAME_WIDE = 0.1
@@ -58,26 +58,14 @@ class TooLargeError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Hidden:
-    """An operation that hides a part of forward from torch."""
-
-    operation: str
-    line: int
-    """In the file of who called it; 0 where that is not known."""
-
-    def __str__(self) -> str:
-        """As a report names it."""
-        return f"`{self.operation}` (line {self.line})" if self.line else f"`{self.operation}`"
-
-
-@dataclass(frozen=True)
 class Derived:
     """Forward as a map that torch differentiates."""
 
     problem: CallProblem
     form: str
     """`eager`, `transparent`, `recorded` or `widened`: recorded, and carried out in float64."""
-    hides: tuple[Hidden, ...] = ()
+    hides: bool = False
+    """An operation hides a part of forward from torch."""
 
     @property
     def is_wide(self) -> bool:
@@ -87,10 +75,10 @@ class Derived:
 
 @dataclass(frozen=True)
 class NoDerived:
-    """Why there is none, as the end of a sentence."""
+    """There is none: no graph to every output, other values, or a backward of somebody's own in it."""
 
-    reason: str
-    hides: tuple[Hidden, ...] = ()
+    hides: bool = False
+    too_large: bool = False
 
 
 class _Watch(TorchFunctionMode):
@@ -98,7 +86,7 @@ class _Watch(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.hidden: dict[Hidden, None] = {}
+        self.hides = False
         self.operations = self.bytes = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
@@ -114,10 +102,9 @@ class _Watch(TorchFunctionMode):
         for one in _pytree.tree_leaves(result):
             if isinstance(one, Tensor):
                 self._count(one)
-                if _is_continuous(one) and not one.requires_grad:
-                    self._note(name)
-            elif isinstance(one, float | complex) or type(one).__module__ == "numpy":
-                self._note(name)
+                self.hides |= _is_continuous(one) and not one.requires_grad
+            else:
+                self.hides |= isinstance(one, float | complex) or type(one).__module__ == "numpy"
         return result
 
     def _count(self, made: Tensor) -> None:
@@ -125,9 +112,6 @@ class _Watch(TorchFunctionMode):
         self.bytes += made.numel() * made.element_size()
         if self.operations > MOST_NODES or self.bytes > MOST_BYTES:
             raise TooLargeError("its graph takes too much memory")
-
-    def _note(self, name: str) -> None:
-        self.hidden[Hidden(name, _line_of_caller(sys._getframe()))] = None  # noqa: SLF001 - inspect's copies all
 
 
 def _name_of(func: Any) -> str:  # noqa: ANN401
@@ -137,16 +121,6 @@ def _name_of(func: Any) -> str:  # noqa: ANN401
 
 def _is_continuous(value: Any) -> bool:  # noqa: ANN401
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
-
-
-def _line_of_caller(frame: FrameType | None) -> int:
-    """The line of user code that runs: the first that is neither torch's nor ours."""
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if not name.startswith(("torch.", "gradverify.")) and name != "torch":
-            return frame.f_lineno
-        frame = frame.f_back
-    return 0
 
 
 class _Transparent(TorchFunctionMode):
@@ -225,55 +199,41 @@ def derive(
     that it computes in float32 or less: the operations are carried out in float64 then.
     """
     own = Counter()  # a backward of torch's own is no call of the target
-    found: Derived | NoDerived = NoDerived("forward was not run")
+    found: Derived | NoDerived = NoDerived()
     if not wide and first != "recorded":
-        for transparent in (False, True)[first == "transparent" :]:
-            form = "transparent" if transparent else "eager"
-            there = replace(problem, function=_Opened(forward, transparent), counter=own)
+        for form in ("eager", "transparent")[first == "transparent" :]:
+            there = replace(problem, function=_Opened(forward, form == "transparent"), counter=own)
             problem.counter.forward += 1
             now = _usable(there, form, outputs)
+            if isinstance(now, NoDerived) and now.too_large:
+                return now
             if isinstance(now, Derived) and not now.hides:
                 return now
             found = now if isinstance(now, Derived) or isinstance(found, NoDerived) else found
-            if isinstance(now, NoDerived) and now.reason == TOO_LARGE:
-                return now
-    if (isinstance(found, Derived) and not wide) or problem.of_module:  # a module would keep what is recorded
+    if isinstance(found, Derived) or problem.of_module:  # a module would keep what is recorded
         return found
     problem.counter.forward += 1
     recorded = guard.call(_recorded, replace(problem, counter=own), _Opened(forward), wide)
     if isinstance(recorded, Raised):
-        reason = "forward leaves its operations unseen" if wide else ""
-        return NoDerived(reason, found.hides) if reason else found
-    hides = found.hides
+        return found
     there = replace(problem, function=recorded.value, counter=own)
     usable = _usable(there, "widened" if wide else "recorded", outputs)
-    return replace(usable, hides=hides) if isinstance(usable, Derived) else (usable if wide else found)
-
-
-TOO_LARGE = "its graph takes too much memory"
+    return replace(usable, hides=found.hides) if isinstance(usable, Derived) else found
 
 
 def _usable(there: CallProblem, form: str, outputs: Sequence[Tensor]) -> Derived | NoDerived:
-    """A derived form, if it gives forward's values with a graph to every output."""
+    """A derived form, if it gives forward's values with a graph to every output that torch can follow."""
     watch = _Watch()
     watched = guard.call(_graph, there, watch)  # a forward that sets modes of torch ends this one
     made = watched if isinstance(watched, Raised) else watched.value
-    hides = tuple(watch.hidden)
     if isinstance(made, Raised):
-        too_large = made.error.type == TooLargeError.__name__
-        return NoDerived(
-            TOO_LARGE if too_large else f"it raises {made.error.type} as plain operations", hides
-        )
-    if not all(output.requires_grad for output in made.value.outputs):
-        return NoDerived("forward leaves no graph", hides)
-    if not _same_values(there, made.value, outputs, wide=form == "widened"):
-        return NoDerived("it gives other values as plain operations", hides)
-    if _foreign_nodes(made.value):
-        return NoDerived("a backward of its own stays in the graph", hides)
-    back = there.back(made.value, [torch.ones_like(o) for o in made.value.outputs])
-    if isinstance(back, Raised):
-        return NoDerived(f"torch cannot differentiate it: {back.error.type}", hides)
-    return Derived(there, form, hides)
+        return NoDerived(watch.hides, made.error.type == TooLargeError.__name__)
+    graph, nothing = made.value, NoDerived(watch.hides)
+    whole = all(output.requires_grad for output in graph.outputs) and not _foreign_nodes(graph)
+    if not whole or not _same_values(there, graph, outputs, wide=form == "widened"):
+        return nothing
+    back = there.back(graph, [torch.ones_like(o) for o in graph.outputs])
+    return nothing if isinstance(back, Raised) else Derived(there, form, watch.hides)
 
 
 def _graph(there: CallProblem, watch: _Watch) -> Returned[Graph] | Raised:

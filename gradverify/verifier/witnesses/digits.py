@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,7 +10,7 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.witnesses.answers import Reason
-from gradverify.verifier.witnesses.claim import Map
+from gradverify.verifier.witnesses.claim import spread_of_rows
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, RIGHT, UNSEEN, WRONG, Open
 from gradverify.verifier.witnesses.proof import DIGITS_LOST
 from gradverify.verifier.witnesses.rounding import (
@@ -21,7 +20,6 @@ from gradverify.verifier.witnesses.rounding import (
     SIXTEEN_BITS,
     Formats,
     explained,
-    spread,
 )
 
 ROUNDINGS = 10.0
@@ -47,13 +45,10 @@ def ask_for_rounding(c: Open) -> None:
     rows.sort(key=lambda k: -float(off[k].max() / (c.mine[k].abs().max() + 1e-300)))
     chosen = rows[:MOST_ROUNDED]
     twice = isinstance(c.asked.problem, VjpProblem)  # whose branches may be a mistake
-    rows_at = partial(_rows_at, c, c.asked.problem, chosen)
-    moved = spread(rows_at, c.values.x, c.values.steps.epsilon, branches=twice)
+    moved = spread_of_rows(c.asked.problem, c.u[chosen], c.values.steps.epsilon, branches=twice)
     if moved is None:
         return
-    width = len(c.values.x)
-    limit = c.unseen() if c.asked.limited else None
-    allowed = explained(moved.view(len(chosen), width), c.mine[chosen], limit)
+    allowed = explained(moved, c.mine[chosen], c.unseen() if c.asked.limited else None)
     held = suspect[chosen] & (off[chosen] <= allowed + c.error[chosen])
     if bool((suspect[chosen] & ~held).any()):
         for place, k in enumerate(chosen):
@@ -81,10 +76,10 @@ def doubt_digits_of_derived(c: Open) -> None:
     off = ((c.mine - theirs).abs() * suspect).nan_to_num(torch.inf)
     rows.sort(key=lambda k: -float(off[k].max() / (theirs[k].abs().max() + 1e-300)))
     chosen = rows[:MOST_ROUNDED]
-    moved = spread(partial(_rows_at, c, witness.problem, chosen), c.values.x, c.values.steps.epsilon)
+    moved = spread_of_rows(witness.problem, c.u[chosen], c.values.steps.epsilon)
     if moved is None:
         return
-    allowed = explained(moved.view(len(chosen), -1), theirs[chosen], c.unseen())
+    allowed = explained(moved, theirs[chosen], c.unseen())
     held = suspect.clone()  # what explains the worst rows explains the others
     held[chosen] &= off[chosen] <= allowed
     if bool((held[chosen] == suspect[chosen]).all()):
@@ -116,9 +111,8 @@ def look_for_lost_digits(c: Open) -> None:
         return
     allowed = torch.zeros(len(rows), len(c.values.x), dtype=torch.float64)
     for problem in (c.asked.problem, witness.problem):
-        call = partial(_rows_at, c, problem, rows)
-        moved = spread(call, c.values.x, c.values.steps.epsilon)
-        allowed += torch.inf if moved is None else ROUNDINGS * moved.view(len(rows), -1)
+        moved = spread_of_rows(problem, c.u[rows], c.values.steps.epsilon)
+        allowed += torch.inf if moved is None else ROUNDINGS * moved
     kept = lost[rows] & (off[rows] > allowed)
     c.lost[rows] = kept
 
@@ -133,19 +127,16 @@ def doubt_short_formats(c: Open) -> None:
     if not few and not (c.asked.kept_short and torch.float32 in short):
         return
     off = (c.mine - c.value).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
-    for o, rows, own in c.blocks():
-        block = c.state[rows][:, own]
-        size = torch.maximum(c.mine.abs(), c.value.abs())[rows][:, own].nan_to_num(0.0, 0.0, 0.0)
+    size = torch.maximum(c.mine.abs(), c.value.abs()).nan_to_num(0.0, 0.0, 0.0)
+    for pair in c.pairs():
+        slight = suspect[pair.at]
         # Numbers kept in 8 bits have one scale for a whole tensor.
-        largest = size.max() if torch.int8 in short else size.amax(dim=1, keepdim=True)
-        share = OF_FEW_BITS if few else OF_FLOAT32
-        slight = suspect[rows][:, own] & (off[rows][:, own] <= share * largest)
-        if torch.int8 in c.asked.formats:  # forward is a staircase, and no slope of it is its derivative
-            slight = suspect[rows][:, own]
+        largest = size[pair.at].max() if torch.int8 in short else size[pair.at].amax(dim=1, keepdim=True)
+        if torch.int8 not in c.asked.formats:  # else forward is a staircase, which has no slope
+            slight = slight & (off[pair.at] <= (OF_FEW_BITS if few else OF_FLOAT32) * largest)
         if bool(slight.any()):
-            block[slight] = OPEN
-            c.put(rows, own, block)
-            c.reasons[o, own.start] = Reason.SIXTEEN_BITS if few else Reason.FLOAT32
+            c.state[pair.at] = torch.where(slight, OPEN, c.state[pair.at])
+            c.reasons[pair.output, pair.own.start] = Reason.SIXTEEN_BITS if few else Reason.FLOAT32
 
 
 def _formats_of_backward(c: Open) -> frozenset[torch.dtype]:
@@ -158,7 +149,3 @@ def _formats_of_backward(c: Open) -> frozenset[torch.dtype]:
     if isinstance(found, Raised):
         return frozenset()
     return frozenset(f for each in found.value for g in each if g is not None for f in seen.of(g))
-
-
-def _rows_at(c: Open, problem: Map, rows: Sequence[int], x: Tensor) -> Tensor | None:
-    return c.rows_at(problem, x, rows)

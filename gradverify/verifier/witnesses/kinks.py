@@ -9,19 +9,16 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.witnesses.answers import Reason
-from gradverify.verifier.witnesses.claim import units
+from gradverify.verifier.witnesses.claim import rows_at, units
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, RIGHT, TORN, UNSEEN, WRONG, Open
 from gradverify.verifier.witnesses.proof import differing
-from gradverify.verifier.witnesses.values import probe
+from gradverify.verifier.witnesses.values import SHRINKS, probe
 
 BESIDE = 2.0**-20
 """Points beside a kink, in units of each entry's scale."""
 
 NEARER = 256.0
 """Nearer points at which a kink's gradients are as far apart, and a curve's are not."""
-
-SHRINKS = 8.0
-"""By how much a curve's come together at least."""
 
 SAME_SIDE = 0.25
 """By how much gradients on one side may differ, as a share of their distance to that at the point."""
@@ -42,7 +39,7 @@ OF_A_SLOPE = 1e-3
 """Relative difference of two slopes beside each other that no curvature makes at so small a distance."""
 
 MOST_COLUMNS = 3
-"""Columns whose rows are asked for alone."""
+"""Columns of one input that are measured, or whose rows are asked for: the worst, others spread over it."""
 
 
 def see_ties(c: Open) -> None:
@@ -107,10 +104,10 @@ def _beside(c: Open, ways: Sequence[Tensor], share: float) -> Tensor | None:
             if c.left < 1 or witness is None:
                 return None
             x = c.values.x + sign * share * c.values.scale * way
-            made = c.rows_at(witness.problem, x, range(len(c.u)))
+            made = rows_at(witness.problem, x, c.u)
             if made is None:
                 return None
-            found.append(made.view(len(c.u), -1))
+            found.append(made)
     return torch.stack(found)
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.witnesses.answers import Asked, Reason
-from gradverify.verifier.witnesses.claim import Map, units
-from gradverify.verifier.witnesses.proof import OF_MEDIAN_ZERO, Proof, alone, differing
+from gradverify.verifier.witnesses.claim import units
+from gradverify.verifier.witnesses.proof import Proof, differing, typical_of
 from gradverify.verifier.witnesses.rounding import FACTOR
-from gradverify.verifier.witnesses.values import Slope, probe
+from gradverify.verifier.witnesses.values import Slope, alone, probe
 
 MOST_ROWS = 32
 """Rows up to which a Jacobian is built row by row; of more, grad_outputs of random entries stand for them."""
@@ -24,6 +24,18 @@ MOST_ENTRIES = 2**22
 RIGHT, WRONG, BOTH, OPEN, UNSEEN, TORN, UNTRIED = range(7)
 """What is known of an entry: right; wrong by one witness or by both; a mismatch that nothing decides; not
 measurable; at a kink; not looked at."""
+
+
+class Pair(NamedTuple):
+    """An (output, input), and where its entries lie."""
+
+    output: int
+    own: slice
+    """The columns of the input."""
+    rows: Tensor
+    """Rows of `u` that weigh the output, by number."""
+    at: tuple[Tensor, Tensor]
+    """Index of the entries in any K × N."""
 
 
 class Open:
@@ -106,26 +118,13 @@ class Open:
         """Whether derived does not agree there."""
         return self.theirs is None or bool(self.apart[k, column])
 
-    def put(self, rows: Tensor, own: slice, block: Tensor) -> None:
-        """Write the states of one (output, input) back."""
-        self.state[rows.nonzero()[:, 0, None], torch.arange(own.start, own.stop)[None]] = block
-
-    def blocks(self) -> Iterator[tuple[int, Tensor, slice]]:
-        """Each output with its rows (bool, K), and an input's columns."""
+    def pairs(self) -> Iterator[Pair]:
+        """Every (output, input) that has entries."""
         owners = torch.tensor(self.owner)
         for o in sorted(set(self.owner)):
+            rows = (owners == o).nonzero()[:, 0]
             for own in self.inputs.slices:
-                yield o, owners == o, own
-
-    def rows_at(self, problem: Map, x: Tensor, rows: Sequence[int]) -> Tensor | None:
-        """Some rows of `u` pulled back at another point, one after the other; None where that raises."""
-        made = problem.graph(Layout.of(problem.primals).unflatten(x))
-        if isinstance(made, Raised):
-            return None
-        found = problem.back_each(made.value, [self.outputs.unflatten(self.u[k]) for k in rows])
-        if isinstance(found, Raised):
-            return None
-        return torch.cat([self.inputs.flatten(g) for g in found.value])
+                yield Pair(o, own, rows, (rows[:, None], torch.arange(own.start, own.stop)))
 
     def unseen(self) -> Tensor:
         """What moves no output by more than the rounding of numbers of its size and of the input's (N)."""
@@ -140,9 +139,7 @@ class Open:
     def bar(self, k: int, column: int) -> float:
         """The tolerance at an entry, scaled by its row."""
         rows = self.mine[k : k + 1] if self.theirs is None else self.theirs[k : k + 1]
-        own = next(s for s in self.inputs.slices if s.start <= column < s.stop)
-        size = rows[0, own].abs().nan_to_num(0.0, 0.0, 0.0)
-        middle = float(size.median()) or OF_MEDIAN_ZERO * float(size.max())
+        middle = float(typical_of(rows, self.inputs)[0, column])
         here = abs(float(self.value[k, column]))
         absolute = self.values.steps.smallest + self.asked.atol * float(self.u[k].abs().sum())
         return self.asked.rtol * (here + middle) + absolute

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
 from gradverify.verifier.witnesses.answers import Asked, Entry, Wrong
 from gradverify.verifier.witnesses.claim import Claim, Map
-from gradverify.verifier.witnesses.rounding import FACTOR
-from gradverify.verifier.witnesses.values import EPSILON, Difference, differences, probe
+from gradverify.verifier.witnesses.rounding import FACTOR, survives_float32
+from gradverify.verifier.witnesses.values import EPSILON, FLOAT32, Difference, alone, differences, probe
 
 OF_MEDIAN_ZERO = 1e-3
 """Share of the largest entry that scales the tolerance where most entries of a row are zero."""
@@ -68,25 +68,24 @@ def _both(asked: Asked, witness: Claim, cotangents: Tensor) -> tuple[Tensor, Ten
     return None if isinstance(theirs, Raised) else (mine, theirs)
 
 
-def alone(u: Tensor, rows: slice) -> Tensor:
-    """A grad_output of one output (M)."""
-    alone = torch.zeros_like(u)
-    alone[rows] = u[rows]
-    return alone
-
-
-OF_FLOAT32 = 64 * 2.0**-23
+OF_FLOAT32 = FACTOR * FLOAT32.epsilon
 """Relative tolerance of gradients that have the digits of float32: what a few dozen roundings make."""
+
+
+def typical_of(rows: Tensor, inputs: Layout) -> Tensor:
+    """The size of an ordinary entry of each row's part in an input (K × N): it scales the tolerance."""
+    typical = torch.zeros_like(rows)
+    for own in inputs.slices:
+        part = rows[:, own].abs().nan_to_num(0.0, 0.0, 0.0)
+        middle, most = part.median(dim=1, keepdim=True).values, part.amax(dim=1, keepdim=True)
+        typical[:, own] = torch.where(middle > 0, middle, OF_MEDIAN_ZERO * most)
+    return typical
 
 
 def _bars(asked: Asked, rows: Tensor, cotangents: Tensor, rtol: Tensor) -> Tensor:
     """What gradients for the same grad_outputs may differ by (K × N): the tolerance, scaled by the row."""
     size = rows.abs().nan_to_num(0.0, 0.0, 0.0)
-    floor = torch.zeros_like(size)
-    for own in asked.values.inputs.slices:
-        part = size[:, own]
-        middle, most = part.median(dim=1, keepdim=True).values, part.amax(dim=1, keepdim=True)
-        floor[:, own] = torch.where(middle > 0, middle, OF_MEDIAN_ZERO * most)
+    floor = typical_of(rows, asked.values.inputs)
     moves = (size * asked.values.scale).amax(dim=1, keepdim=True)  # numbers of that size may have cancelled
     scale = asked.values.scale
     rounding = torch.where(scale > 0, FACTOR * EPSILON * moves / scale.clamp_min(1e-300), 0.0)  # held: exact
@@ -106,7 +105,7 @@ def _rtol_of(asked: Asked, rows: Tensor) -> Tensor:
     rtol = torch.full((len(rows), 1), asked.rtol, dtype=torch.float64)
     if not asked.values.steps.is_short:
         return rtol
-    survive = (rows.to(torch.float32).to(torch.float64) == rows) | ~rows.isfinite()
+    survive = survives_float32(rows) | ~rows.isfinite()
     return torch.where(survive.all(dim=1, keepdim=True), max(asked.rtol, OF_FLOAT32), rtol)
 
 
@@ -145,17 +144,14 @@ class Proof:
 
 def proved(asked: Asked) -> Proof | Raised:
     """Prove the claim along one random direction; the same values confirm derived."""
-    gradients = theirs = None
-    closed = confirms = False
+    gradients, theirs = torch.zeros(0, len(asked.values.x)), None
+    closed = confirms = differs = False
     held = asked.values.held
     last: Difference | None = None
     limit = 0.0
-    for attempt in differences(asked.values, asked.key, asked.values.direction(asked.key)):
-        made = attempt()
-        if made is None:
-            continue
+    for made in differences(asked.values, asked.key, asked.values.direction(asked.key)):
         last = made
-        if gradients is None:
+        if not len(gradients):
             sizes = torch.tensor([size for _, size in made.cotangents], dtype=torch.float64)[:, None]
             cotangents = torch.stack([u for u, _ in made.cotangents]) * sizes
             found = asked.claim.rows(cotangents)
@@ -168,16 +164,10 @@ def proved(asked: Asked) -> Proof | Raised:
         if _closes(made, gradients) and not (held is not None and bool(gradients[:, held].any())):
             closed, limit = True, made.limit
             break
-    if gradients is None:  # no attempt gave a finite number
-        nothing = torch.zeros(0, len(asked.values.x))
-        return Proof(
-            closed=False, confirms=False, visible=0.0, differs=False, difference=None, gradients=nothing
-        )
     if confirms:
         asked.trust.confirmed = True
     elif closed and theirs is not None:
         asked.trust.refuted = True
-    differs = False
     if closed and confirms and theirs is not None and last is not None:
         u = torch.stack([u for u, _ in last.cotangents])
         differs = bool(differing(asked, gradients, theirs, u).any()) or (

@@ -31,7 +31,8 @@ OF_A_JUMP = 1e-3
 """Share of a jump within which values lie on either side of it; those that rounding scatters lie between."""
 
 FACTOR = 64.0
-"""What a difference may be in units of the spread of so few draws (measured: `engine.md` §12.3)."""
+"""What a difference may be in units of the spread of so few draws (measured: `engine.md` §12.3), or in
+roundings of its largest number: what a few dozen operations make."""
 
 OF_A_ROW = 1e-3
 """Share of a row's largest entry that rounding may explain at declared values."""
@@ -272,11 +273,16 @@ def _is_float(one: Tensor) -> bool:
     return one.is_floating_point() and one.dtype not in EIGHT_BITS
 
 
+def survives_float32(values: Tensor) -> Tensor:
+    """Which float64 values have no more digits than float32 (bool)."""
+    return values.to(torch.float32).to(torch.float64) == values
+
+
 def has_digits_of_float32(values: Tensor) -> bool:
     """Whether float64 values all survive float32, and some need many digits (NumPy tells no formats)."""
     finite = values[values.isfinite() & (values != 0)]
     needs = finite.to(torch.float16).to(torch.float64) != finite
-    return int(needs.sum()) > 1 and bool((finite.to(torch.float32).to(torch.float64) == finite).all())
+    return int(needs.sum()) > 1 and bool(survives_float32(finite).all())
 
 
 def spread(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Layout, Problem
-from gradverify.verifier.witnesses.rounding import spread
+from gradverify.verifier.witnesses.rounding import FACTOR, spread
 
 EPSILON = 2.0**-52
 """Distance from 1 to the next float64."""
@@ -60,10 +60,7 @@ CONVERGED = 1e-2
 """Where the fourth and the sixth order differ by more than this share, their difference is no estimate."""
 
 SHRINKS = 8.0
-"""By how much a slope that goes to zero is smaller at the next step."""
-
-OF_ROUNDING = 64.0
-"""Roundings of the largest value in a stencil by which two orders may differ: more is forward's shape."""
+"""By how much a slope that goes to zero is smaller at the next step, or a curve bends less nearby."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +120,13 @@ def probe(count: int, key: int) -> Tensor:
     generator = torch.Generator().manual_seed(7919 + key)
     sign = torch.randint(0, 2, (count,), generator=generator) * 2.0 - 1
     return sign.double() * (0.5 + torch.randint(0, 4096, (count,), generator=generator) / 4096.0).double()
+
+
+def alone(u: Tensor, chosen: Tensor | slice) -> Tensor:
+    """The chosen entries of a vector, and zeros elsewhere."""
+    made = torch.zeros_like(u)
+    made[chosen] = u[chosen]
+    return made
 
 
 def scales_of(x: Tensor, inputs: Layout) -> Tensor:
@@ -271,11 +275,7 @@ class Values:
         """A random direction (N), of some columns alone; each entry moves by about its own scale."""
         v = probe(len(self.x), key)
         v = torch.where(self.inward != 0, v.abs() * self.inward, v) * self.scale
-        if columns is None:
-            return v
-        chosen = torch.zeros_like(v)
-        chosen[columns] = v[columns]
-        return chosen
+        return v if columns is None else alone(v, columns)
 
     def unit(self, column: int) -> Tensor:
         """The direction of one coordinate, as long as its scale."""
@@ -329,7 +329,7 @@ class Values:
             noise = torch.maximum(noise, 2 * off / float((1 + (of_each**2).sum()) ** 0.5))
         truncation = (d6 - d4).abs()
         apart = ~(truncation <= CONVERGED * d6.abs())
-        shaped = truncation > OF_ROUNDING * GAIN[two] * floor / step
+        shaped = truncation > FACTOR * GAIN[two] * floor / step
         truncation = torch.where(apart, 4 * truncation, truncation)
         return Level(step, d6, truncation + EPSILON * d6.abs(), noise, GAIN[two], apart & shaped)
 
@@ -387,11 +387,7 @@ class Values:
         known = size[size.isfinite()]
         floor = float(known.mean()) / WEIGHED if known.numel() and float(known.mean()) > 0 else 1.0
         u = torch.where(size.isfinite(), probe(len(d), key) / (size + floor), 0.0)
-        if rows is None:
-            return u
-        alone = torch.zeros_like(u)
-        alone[rows] = u[rows]
-        return alone
+        return u if rows is None else alone(u, rows)
 
 
 def _lagrange(k: int, t: float, places: Sequence[int]) -> float:
@@ -420,17 +416,14 @@ class Difference:
     cotangents: tuple[tuple[Tensor, float], ...]
     """(grad_output, how many times as large backward gets it)."""
 
-    def residual(self, number: int, gradient: Tensor, columns: slice | None = None) -> float:
+    def residual(self, number: int, gradient: Tensor) -> float:
         """|u·Jv - (Aᵀu)·v| for one of the grad_outputs, `gradient` being Aᵀu (N)."""
         u, _ = self.cotangents[number]
         there = self.taken != 0
         if not bool(gradient[there].isfinite().all()):
             return torch.inf
-        if columns is not None:
-            gradient = gradient[columns]
-        moved = self.taken if columns is None else self.taken[columns]
         expected = torch.where(u != 0, u * self.slope, 0.0).sum()
-        return abs(float(expected - torch.where(moved != 0, gradient * moved, 0.0).sum()))
+        return abs(float(expected - torch.where(there, gradient * self.taken, 0.0).sum()))
 
     @property
     def is_flat(self) -> bool:
@@ -438,18 +431,15 @@ class Difference:
         return bool((self.slope == 0).all())
 
 
-def differences(values: Values, key: int, v: Tensor) -> Sequence[Callable[[], Difference | None]]:
-    """The attempts at a proof along v, in order of cost; each gives None where forward is not finite."""
-    made: list[tuple[Tensor, float]] = []
-
-    def attempt(step: float, limit: float) -> Difference | None:
+def differences(values: Values, key: int, v: Tensor) -> Iterator[Difference]:
+    """The attempts at a proof along v, in order of cost, as far as forward is finite there."""
+    cotangents: tuple[tuple[Tensor, float], ...] = ()
+    for step, limit in values.steps.proofs:
         slope, taken = values.first_difference(v, step)
         if not bool(slope.isfinite().all()):
-            return None
-        if not made:
-            made.append((values.weights(slope, key + 7), -LARGE))
-            for number, rows in enumerate(values.outputs.slices):
-                made.append((values.weights(slope, key + 11 + number, rows), 2.0**-20))
-        return Difference(slope, taken, limit * max(1, values.outputs.size) ** 0.5, tuple(made))
-
-    return [lambda s=step, r=limit: attempt(s, r) for step, limit in values.steps.proofs]  # type: ignore[misc]
+            continue
+        if not cotangents:
+            rows = enumerate(values.outputs.slices, key + 11)
+            each = [(values.weights(slope, k, own), 2.0**-20) for k, own in rows]
+            cotangents = ((values.weights(slope, key + 7), -LARGE), *each)
+        yield Difference(slope, taken, limit * max(1, values.outputs.size) ** 0.5, cotangents)

@@ -44,7 +44,8 @@ def problem_of(function, x):
 def test_a_backward_that_writes_gives_each_row_from_what_forward_kept():
     x = torch.tensor([0.5, -1.0], dtype=torch.float64)
     ones = torch.ones(2, dtype=torch.float64)
-    rows = problem_of(Spoils.apply, x).pull_back_each([x], [[ones], [2 * ones], [ones]])
+    problem = problem_of(Spoils.apply, x)
+    rows = problem.back_each(problem.graph([x]).value, [[ones], [2 * ones], [ones]])
     (first,), (second,), (third,) = rows.value
     assert torch.equal(first, x.exp())
     assert torch.equal(second, 2 * x.exp())

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gradverify.model import Case, Effort, Point, Settings, Target, TargetKind, TensorInput
-from gradverify.verifier.checks.composite import NoComposite, automatic_composite
+from gradverify.verifier.checks.composite import composite_of
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.collect.forward_itself import plain_forward, run_forward
@@ -58,7 +58,8 @@ def sample_of(name: str, draw: int = 0) -> Sample:
 def test_without_a_forward_of_its_own_there_is_none() -> None:
     sample = sample_of("Dropped")
     callable_alone = replace(sample, subject=replace(sample.subject, own_forward=None))
-    assert isinstance(automatic_composite(callable_alone), NoComposite)
+    assert composite_of(sample) is not None
+    assert composite_of(callable_alone) is None
 
 
 @pytest.mark.parametrize("draw", DRAWS)

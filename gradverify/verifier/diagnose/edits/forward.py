@@ -187,7 +187,7 @@ def _rows(pair: Pair, forward: Forward, cotangents: Tensor) -> Tensor | None:
     whole = torch.zeros(len(cotangents), problem.outputs.size, dtype=torch.float64)
     whole[:, output.start : output.stop] = cotangents
     parts = (problem.outputs.unflatten(row) for row in whole)
-    given = ([t if k == pair.output else None for k, t in enumerate(part)] for part in parts)
+    given = [[t if k == pair.output else None for k, t in enumerate(part)] for part in parts]
     found = problem.back_each(graph.value, given)
     if isinstance(found, Raised):
         return None
