@@ -275,16 +275,13 @@ def _beside_float64(sample: Sample) -> AtUndeclared:
 
 def at_undeclared(sample: Sample) -> AtUndeclared:
     """Judge the first order at one undeclared point; findings are the certain ones."""
-    if sample.disconnected:
+    few = _is_of_few_digits(sample)
+    if sample.disconnected or _is_alone(sample) or (few and sample.point is not Point.TYPICAL):
         return SILENCE
     if sample.subject.reader is not None:
         sample.subject.reader.reset()
-    if sample.subject.surrogate is not None:
-        return _as_meant(sample)
-    if _is_alone(sample) or (_is_of_few_digits(sample) and sample.point is not Point.TYPICAL):
-        return SILENCE
-    if _is_of_few_digits(sample):
-        return _beside_float64(sample)
+    if few or sample.subject.surrogate is not None:
+        return _beside_float64(sample) if few else _as_meant(sample)
     hand_back(sample.inputs.size)
     judged = _judged(sample, declared=False, prove=False)
     if isinstance(judged, str):
