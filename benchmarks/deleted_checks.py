@@ -43,7 +43,7 @@ LIST = TESTS / "cover" / "functions.txt"
 CODE = re.compile(r"\bGV\d{3}\b")
 
 WITHHELD = {
-    "gradverify.verifier.run": """
+    "gradverify.verifier.process.run": """
 def _without(whole):
     def verify(request, live):
         for event in whole(request, live):
@@ -111,41 +111,40 @@ class Check:
 
 TABLE = """
 verifier.questions | Varied() | again.overlapping_cases again.overlapping again.module_called_again
-    ways.same_tensor_twice ways.views_of_one_base leaves.as_leaves
-    changes.changes changes.requires_grad_subsets writes.growing_memory ways.saved_elsewhere
-    writes.watched elsewhere.other_devices again.first_call again.again
+    ways.same_tensor_twice ways.views_of_one_base leaves.as_leaves changes.changes
+    changes.requires_grad_subsets writes.growing_memory ways.saved_elsewhere writes.watched
+    elsewhere.other_devices again.first_call again.again
 verifier.questions | () | again.unrepeatable writes.written again.read_unwritten
 verifier.questions | CheckResult(outcome=Outcome.NOT_RUN) | table.on_other_devices
 verifier.questions | Answer("yes") | transforms.batched transforms.compiled forward_mode.forward_mode
     transforms.functional opcheck.registration
-verifier.dtypes | CheckResult() | autocast.autocast asked.beside_float64
-verifier.verify | FirstOrder(CheckResult()) | natively.judged_alone
-verifier.dtypes | () | asked.wrong_natively
-verifier.dtypes | iter(given[:1]) | places.places_of
-verifier.checks | CheckResult() | contract.contract contract.old_style
-verifier.verify | CheckResult() | results.reference results.surrogate
-verifier.verify | FirstOrder(CheckResult(), proven=True) | results.beyond
-verifier.verify | iter(()) | structured.wrong_with_structure reference._values reference._gradients
+verifier.questions.dtypes | CheckResult() | autocast.autocast asked.beside_float64
+verifier.questions | FirstOrder(CheckResult()) | natively.judged_alone
+verifier.questions.dtypes | () | asked.wrong_natively
+verifier.questions.dtypes | iter(given[:1]) | places.places_of
+verifier.questions | CheckResult() | contract.contract contract.old_style
+verifier.questions | CheckResult() | results.reference results.surrogate
+verifier.questions | FirstOrder(CheckResult(), proven=True) | results.beyond
+verifier.questions | iter(()) | structured.wrong_with_structure reference._values reference._gradients
     reference._second_derivatives
 verifier.witnesses | None | kinks.see_ties kinks.look_beside_kinks kinks.see_a_tie_by_values
     digits.ask_for_rounding digits.look_for_lost_digits digits.doubt_short_formats
     conflict._doubt_the_end_of_loops conflict._prove_the_rest conflict._carry_over
-verifier.verify | CheckResult(capability="yes") | results.second_order
-verifier.checks | None | contract._undefined_grads contract._without_gradients_of_defaults
+verifier.questions | CheckResult(capability="yes") | results.second_order
+verifier.questions | None | contract._undefined_grads contract._without_gradients_of_defaults
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input
-verifier.checks | [] | contract.carried_parameters
-    first_order.refused_empty
-verifier.verify | CheckResult(capability="yes") | natively.second_order_natively
-verifier.collect | () | discover.unreached
+verifier.questions | [] | contract.carried_parameters first_order.refused_empty
+verifier.questions | CheckResult(capability="yes") | natively.second_order_natively
+verifier.targets | () | discover.unreached
 verifier.verify | iter(()) | beside._another_rank past.past_constants
 verifier.diagnose | iter(()) | findings.causes_of
 verifier.questions | None | again._of_one_module
 verifier.infer | given[1] | choices._with_longer_tables
-verifier.verify | AtUndeclared(CheckResult(), judged=True) | results.at_undeclared
+verifier.questions | AtUndeclared(CheckResult(), judged=True) | results.at_undeclared
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | beside.at_unlisted
-verifier.checks | None | composite.composite_of
-verifier.verify | False | orders._draws orders._at_declared_zeros
+verifier.questions | None | composite.composite_of
+verifier.questions | False | orders._draws orders._at_declared_zeros
 verifier.verify | iter(()) | beside._evaluation_mode beside._other_states beside._longer_items
     beside._sizes_of_one beside._unlisted_sizes beside._overlapping_cases
 model | False | case.holds_small_values
@@ -163,11 +162,12 @@ verifier.neighbours | iter(()) | shapes.as_returned shapes.one_more_in_front sha
     structures.of_any_structure structures.inside_a_domain structures.where_forward_converges
     structures.where_backward_converges structures.without_signs structures.constants_of_a_kind
     structures.zeros_of_padding
-verifier.neighbours | None | values.made_up meant.is_meant meant.raises_on_purpose meant.no_derivative_meant
-    guesses._unseen
+verifier.neighbours | None | values.made_up meant.is_meant meant.raises_on_purpose
+    meant.no_derivative_meant guesses._unseen
 verifier.neighbours | False | meant.hangs_on_no_guess meant._jumps values._is_order_of_work
     guesses._is_certain
-verifier.neighbours | given[1] | guesses.guarded guesses.guarded_at_undeclared guesses.guarded_at_unlisted
+verifier.neighbours | given[1] | guesses.guarded guesses.guarded_at_undeclared
+    guesses.guarded_at_unlisted
 """
 """What can be taken out by itself: package | what is returned where nothing is found | functions of modules.
 The second is an expression in the names of the module; `given` are the arguments, `whole` is the function.

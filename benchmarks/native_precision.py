@@ -19,11 +19,11 @@ from operators import Called, operators, samples_of
 
 from gradverify.model import Closeness
 from gradverify.verifier import guard
-from gradverify.verifier.dtypes.calls import NoCall, Truth, native_call, plainly
-from gradverify.verifier.dtypes.judging import Judgement, judge_call
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.problem import CallProblem, Layout, returned_tensors
+from gradverify.verifier.questions.dtypes.calls import NoCall, Truth, native_call, plainly
+from gradverify.verifier.questions.dtypes.judging import Judgement, judge_call
 
 INPUTS = {"complex64": "float32"}
 """What complex samples are rounded to is named by the dtype of their parts."""

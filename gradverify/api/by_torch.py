@@ -18,8 +18,8 @@ from gradverify.api.call import Original
 from gradverify.api.gradient_error import GradientError
 from gradverify.api.messages import failure, finding, name_of
 from gradverify.api.orders import FirstOrder, Options
-from gradverify.verifier.checks.wording import number
 from gradverify.verifier.numerics.problem import Layout
+from gradverify.verifier.questions.wording import number
 
 PLAIN = (Tensor, torch.nn.Parameter)
 """The tensors that are no subclass with a meaning of its own."""

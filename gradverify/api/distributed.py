@@ -40,14 +40,14 @@ from gradverify.model import (
 from gradverify.session.aggregate import TargetState
 from gradverify.spec import fields
 from gradverify.verifier import guard
-from gradverify.verifier.building import Live
-from gradverify.verifier.collect.discover import describe_target
 from gradverify.verifier.inputs.arguments import OnEachRank
+from gradverify.verifier.process.run import verify as verify_target
 from gradverify.verifier.ranks.messages import GROUP_PATHS, PackedTensor, packed, unpacked
 from gradverify.verifier.ranks.placement import Placement, whole
 from gradverify.verifier.ranks.program import Program, calls_here, follow
 from gradverify.verifier.ranks.worlds import Worlds
-from gradverify.verifier.run import verify as verify_target
+from gradverify.verifier.targets.discover import describe_target
+from gradverify.verifier.verify.building import Live
 
 REFERENCE = "reference"
 """Under which name a case finds a composite reference."""

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from gradverify.api.orders import Options
-from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, VjpProblem
-from gradverify.verifier.verify.orders import how_it_bends
-from gradverify.verifier.verify.witnessing import Options as Known
-from gradverify.verifier.verify.witnessing import other_values
-from gradverify.verifier.verify.words import WHY
+from gradverify.verifier.questions.findings import WHY
+from gradverify.verifier.questions.orders import how_it_bends
+from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.witnessing import Options as Known
+from gradverify.verifier.questions.witnessing import other_values
 from gradverify.verifier.witnesses.answers import (
     Asked,
     Budget,

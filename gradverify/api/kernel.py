@@ -15,8 +15,8 @@ from gradverify.api.verify import device_of, live_of, report_of
 from gradverify.errors import UsageError
 from gradverify.model import Case, Settings, TargetReport
 from gradverify.verifier import guard
-from gradverify.verifier.building import Live
 from gradverify.verifier.inputs.native_values import NATIVE
+from gradverify.verifier.verify.building import Live
 
 MOST_TAILS = 4
 """So many lengths are cut by one: a kernel has a block along few dimensions."""

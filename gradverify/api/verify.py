@@ -27,9 +27,9 @@ from gradverify.model import (
 )
 from gradverify.session.aggregate import TargetState
 from gradverify.verifier import guard
-from gradverify.verifier.building import Live
-from gradverify.verifier.collect.discover import describe_target
-from gradverify.verifier.run import verify as verify_target
+from gradverify.verifier.process.run import verify as verify_target
+from gradverify.verifier.targets.discover import describe_target
+from gradverify.verifier.verify.building import Live
 
 GIVEN = "inputs"
 """Under which name the case finds the arguments of the call."""

@@ -39,7 +39,7 @@ class InProcess:
         """
         if self._ready is None:
             try:
-                from gradverify.verifier.server import ended_by, serve_here  # noqa: PLC0415 - loads torch
+                from gradverify.verifier.process.server import ended_by, serve_here  # noqa: PLC0415 - loads torch
             except Exception as error:  # noqa: BLE001 - whatever a broken torch raises
                 said = f"{type(error).__name__}: {error}"
                 raise WorkerStartError("cannot go on", said) from None

@@ -95,7 +95,7 @@ def bootstrap(lifeline: int, run: str) -> list[str]:
     package_parent = str(Path(__file__).resolve().parents[2])
     # Nothing that an import makes is garbage, and looking for it takes a tenth of the time.
     begin = f"import gc, sys; gc.disable(); sys.path.append({package_parent!r}); "
-    begin += f"from gradverify.verifier.lifeline import end_with; end_with({lifeline}); "
+    begin += f"from gradverify.verifier.process.lifeline import end_with; end_with({lifeline}); "
     # -P: the current folder is not on the path, so a user's `torch.py` or `types.py` shadows nothing here.
     return [sys.executable, "-P", "-u", "-X", "faulthandler", "-c", begin + run]
 
@@ -164,7 +164,7 @@ def _descendants(pid: int) -> list[int]:
 
 def _command(requests: int, events: int, faults: int, lifeline: int) -> list[str]:
     given = f"{requests}, {events}, {faults}, {lifeline}"
-    return bootstrap(lifeline, f"from gradverify.verifier.worker import main; main({given})")
+    return bootstrap(lifeline, f"from gradverify.verifier.process.worker import main; main({given})")
 
 
 class Process(Protocol):
@@ -185,7 +185,7 @@ class ForkedProcess:
     """A process that is the template's child, which tells of it on a pipe. Threads may share it."""
 
     def __init__(self, status: int) -> None:
-        """`status` is the end of the pipe that is read here, see `gradverify.verifier.template`."""
+        """`status` is the end of the pipe that is read here, see `gradverify.verifier.process.template`."""
         self._status = status
         self._said = b""
         self._over = False

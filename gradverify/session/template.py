@@ -108,7 +108,7 @@ def begun(control: int, lifeline: int, log: int, variables: Mapping[str, str]) -
 
     Raises `OSError` where the system allows no further process.
     """
-    run = f"from gradverify.verifier.template import main; main({control}, {lifeline})"
+    run = f"from gradverify.verifier.process.template import main; main({control}, {lifeline})"
     return subprocess.Popen(  # noqa: S603 - our own interpreter
         bootstrap(lifeline, run),
         stdin=subprocess.DEVNULL,

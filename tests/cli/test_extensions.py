@@ -86,7 +86,7 @@ import sys
 import torch
 from torch.autograd import Function
 
-from gradverify.verifier.collect.discover import describe_target
+from gradverify.verifier.targets.discover import describe_target
 from gradverify.verifier.infer.deduce import deduce
 
 

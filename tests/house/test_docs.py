@@ -140,7 +140,6 @@ CLAIMED = {
     ("CALLS_OF_A_TARGET", "400"): "all conflicts of a target 400",
     ("BESIDE", "2.0**-20"): "at 2^-20 of the size",
     ("SLIGHT", "1e-3"): "less than a thousandth of the largest",
-    ("OF_FLOAT32", "64 * 2.0**-23"): "held to 64 of its roundings",
     ("FEW_BITS", "10"): "multiplied by 2^10",
     ("MANY_BITS", "40"): "2^10, 2^40 and their inverses",
     ("LARGE", "(1.0, 100.0)"): "large (1 to 100)",

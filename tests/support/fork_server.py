@@ -234,7 +234,7 @@ def _main(words):
 def main(listener, lifeline, name, what):
     forked_command.forked_by(f"\0{name}", dict(os.environ))
     if what == "torch":
-        from gradverify.verifier.template import preload  # noqa: PLC0415 - it imports torch
+        from gradverify.verifier.process.template import preload  # noqa: PLC0415 - it imports torch
 
         preload()
         _import(FOR_MANY)

@@ -12,9 +12,9 @@ from extent import long
 
 from gradverify.deduced import Deduced
 from gradverify.spec.draft import entry_data
-from gradverify.verifier.collect.discover import discover
-from gradverify.verifier.collect.importing import import_file
 from gradverify.verifier.infer.deduce import deduce
+from gradverify.verifier.targets.discover import discover
+from gradverify.verifier.targets.importing import import_file
 
 MODULE = Path(__file__).parent / "guessed" / "bare.py"
 GUESSES = MODULE.with_name("guesses.txt")

@@ -17,25 +17,25 @@ from torch import Tensor
 from gradverify.model import Case, tensors_of
 from gradverify.model import Point as KindOfPoint
 from gradverify.model.case import is_declared
-from gradverify.verifier.checks.kept import Build, Kept, Place
-from gradverify.verifier.checks.reading import own_backward
-from gradverify.verifier.checks.samples import placed_on
-from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, Repairs
 from gradverify.verifier.diagnose.evidence import OfRanks, Options, Point
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
 from gradverify.verifier.questions.changes import requires_grad_subsets
-from gradverify.verifier.questions.verified import verified
-from gradverify.verifier.ranks.placement import columns_of_ranks
-from gradverify.verifier.verify.jacobians import (
+from gradverify.verifier.questions.jacobians import (
     Jacobians,
     first_jacobians,
     second_asked,
     second_jacobians,
 )
-from gradverify.verifier.verify.second_order import second_problem
+from gradverify.verifier.questions.reading import own_backward
+from gradverify.verifier.questions.samples import placed_on
+from gradverify.verifier.questions.second_order import second_problem
+from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.verified import verified
+from gradverify.verifier.ranks.placement import columns_of_ranks
+from gradverify.verifier.targets.discover import backward_name
+from gradverify.verifier.verify.kept import Build, Kept, Place
 from gradverify.verifier.witnesses.answers import Budget, Judgement, NotJudged, Right
 from gradverify.verifier.witnesses.claim import Claim, units
 from gradverify.verifier.witnesses.judge import judge

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from gradverify.model import LinePatch, Scalar
-from gradverify.verifier.checks.wording import number
 from gradverify.verifier.numerics.problem import Block, Layout
+from gradverify.verifier.questions.wording import number
 
 if TYPE_CHECKING:
     from gradverify.verifier.diagnose.edits.own_backward import OwnBackward

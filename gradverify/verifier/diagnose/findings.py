@@ -11,9 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gradverify.model import Case, Finding, Point, SourceChange, TargetKind, TargetPlan
-from gradverify.verifier.checks.composite import composite_of
-from gradverify.verifier.checks.kept import Build, Kept, Place
-from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.diagnose import DIAGNOSED, evidence, is_diagnosed, wants_a_change
 from gradverify.verifier.diagnose.confirmation import (
     FurtherPlace,
@@ -30,7 +27,10 @@ from gradverify.verifier.diagnose.edits.search import known_backwards, one_edit
 from gradverify.verifier.diagnose.evidence import Cause, InBackward, Options, Pair, in_words
 from gradverify.verifier.diagnose.ladder import diagnose, together
 from gradverify.verifier.numerics.tracing import is_straight, operations
-from gradverify.verifier.verify.words import FIRST_ORDER_ONLY
+from gradverify.verifier.questions.composite import composite_of
+from gradverify.verifier.questions.findings import FIRST_ORDER_ONLY
+from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.verify.kept import Build, Kept, Place
 
 __all__ = ["causes_of"]
 

@@ -15,7 +15,6 @@ from typing import Any, TypeGuard
 
 from gradverify.model import Nested, RaisedError
 from gradverify.source import definition
-from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import FACTORS, looks_real
@@ -26,6 +25,7 @@ from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State
 from gradverify.verifier.infer.sweep import other_choices
 from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, Ran, attempt, works
 from gradverify.verifier.infer.uses import numbers_beside
+from gradverify.verifier.targets.discover import backward_name
 
 MOST_SHAPES = 12
 """Shapes tried for one optional tensor."""

@@ -21,7 +21,6 @@ from gradverify.cases.sizes import Expression
 from gradverify.deduced import TO_FILL_IN, Attempt, Deduced
 from gradverify.model import Doubt, ObjectInput, Target, with_parts
 from gradverify.source import GROUPS, definitions_behind
-from gradverify.verifier.collect.discover import source_of_class
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.infer.entry import entry_of, literal
 from gradverify.verifier.infer.facts import Evidence
@@ -30,6 +29,7 @@ from gradverify.verifier.infer.repairs import BROADCAST
 from gradverify.verifier.infer.search import NoSolution, Solution, is_by_chance, search
 from gradverify.verifier.infer.state import Argument, Kind, State
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
+from gradverify.verifier.targets.discover import source_of_class
 
 ANY_OBJECT = "module:attribute"
 """What stands for the path of an object."""

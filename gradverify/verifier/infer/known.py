@@ -13,8 +13,6 @@ import torch
 
 from gradverify.model import Parameter, Target, TargetKind, with_parts
 from gradverify.source import definition, every_parameter
-from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
-from gradverify.verifier.collect.operators import operator_of, with_keywords
 from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.call_sites import Passed, call_sites
 from gradverify.verifier.infer.evidence import gather, shapes_told
@@ -24,6 +22,8 @@ from gradverify.verifier.infer.starting import started
 from gradverify.verifier.infer.state import Guess, Kind, Waiting
 from gradverify.verifier.infer.trial import Caller
 from gradverify.verifier.inputs.arguments import BLOCK, STAND_IN, Block, StandIn
+from gradverify.verifier.targets.discover import backward_name, defaults_of, uses_setup_context
+from gradverify.verifier.targets.operators import operator_of, with_keywords
 
 FUNCTIONS = {"torch.tanh": torch.tanh, "torch.sin": torch.sin}
 """What stands for a function of one tensor."""

@@ -18,6 +18,7 @@ from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
 from gradverify.model.case import SQUARE
 from gradverify.verifier.guard import lacking, of_another_version
+from gradverify.verifier.guard.raised_errors import is_bound_nowhere
 from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.frames import suspects_of
 from gradverify.verifier.infer.repairs import Row, by_call, by_type, refused_gradient, repairs, unbroadcast
@@ -25,7 +26,6 @@ from gradverify.verifier.infer.shapes import by_rank, lower_ranks, names_rank, o
 from gradverify.verifier.infer.starting import is_weight
 from gradverify.verifier.infer.state import Argument, Dim, Kind, State, Waiting
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
-from gradverify.verifier.raised_errors import is_bound_nowhere
 
 CUTTING = frozenset({"chunk", "tensor_split", "unsafe_chunk"})
 """Functions of torch that cut a tensor into a number of parts."""

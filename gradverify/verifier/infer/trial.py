@@ -14,12 +14,12 @@ from torch.autograd import Function
 
 from gradverify.model import Nested, Point, RaisedError, TensorInput
 from gradverify.verifier import guard
-from gradverify.verifier.collect.discover import wrapped_backward
-from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard.engine import vjp
 from gradverify.verifier.infer.state import LENGTHS, Argument, Kind, State, lengths_of
 from gradverify.verifier.inputs.structures import fits
 from gradverify.verifier.inputs.tensors import build_tensor
+from gradverify.verifier.targets.discover import wrapped_backward
 
 MOST_ELEMENTS = 60_000
 """Numbers in the arguments of one attempt: a spec that a person writes has far fewer."""

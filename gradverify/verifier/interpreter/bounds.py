@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.verifier.raised_errors import OutOfBoundsError
+from gradverify.verifier.guard.raised_errors import OutOfBoundsError
 
 BFLOAT16_NAN = 0x7FC0
 """The interpreter holds bfloat16 as bits."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gradverify.verifier import guard
-from gradverify.verifier.devices import accelerators
+from gradverify.verifier.guard.devices import accelerators
 from gradverify.verifier.interpreter import bounds, libdevice
 
 INTERPRET = "TRITON_INTERPRET"

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Finding
-from gradverify.verifier.checks.samples import prepared
-from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import IF_VALID, declare, doubted, invented
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Layout, VjpProblem
-from gradverify.verifier.verify.witnessing import cotangents_of, witnesses_of
+from gradverify.verifier.questions.samples import prepared
+from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.witnessing import cotangents_of, witnesses_of
+from gradverify.verifier.questions.wording import IF_VALID, declare, doubted, invented
 from gradverify.verifier.witnesses.claim import Claim, Map
 from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Difference, Values, differences
 

@@ -16,10 +16,6 @@ from torch import Tensor
 
 from gradverify.model import Doubt, Finding, Outcome, Point, Severity, TensorInput
 from gradverify.rules import Family
-from gradverify.verifier.checks.result import NOT_REPEATED, CheckResult
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import declare, if_guessed, invented, undeclared
 from gradverify.verifier.neighbours.asking import (
     OF_A_SLOPE,
     OF_SECOND_ORDER,
@@ -75,6 +71,10 @@ from gradverify.verifier.neighbours.values import (
     is_there_whatever,
     made_up,
 )
+from gradverify.verifier.questions.result import NOT_REPEATED, CheckResult
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.wording import declare, if_guessed, invented, undeclared
 
 Reason = Callable[[Near, Finding], Finding | None]
 """Gives an error as an inconclusive finding that says what was guessed; None where that did not make it."""

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Finding, RaisedError, tensors_of
-from gradverify.verifier.checks.reading import own_backward
-from gradverify.verifier.checks.result import NOT_REPEATED
-from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import deliberate, if_guessed, joined, refused
+from gradverify.verifier.guard.raised_errors import is_bound_nowhere
 from gradverify.verifier.neighbours.asking import Near, gradients_at, inputs_of, outputs_at, with_values
 from gradverify.verifier.neighbours.structures import is_constant_there
 from gradverify.verifier.neighbours.values import OF_THE_DERIVATIVE, OF_THE_DTYPE
-from gradverify.verifier.raised_errors import is_bound_nowhere
+from gradverify.verifier.questions.reading import own_backward
+from gradverify.verifier.questions.result import NOT_REPEATED
+from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.wording import deliberate, if_guessed, joined, refused
 
 OF_AN_EXCEPTION = "GV102"
 """Backward raises."""

@@ -17,15 +17,15 @@ import torch
 
 from gradverify.model import TensorInput
 from gradverify.source import scales_by_sizes
-from gradverify.verifier.checks.reading import Irregularity, own_backward
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.neighbours.asking import (
     Neighbour,
     inputs_of,
     is_right,
     outputs_at,
 )
+from gradverify.verifier.questions.reading import Irregularity, own_backward
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import Sample
 
 Shape = tuple[int, ...]
 

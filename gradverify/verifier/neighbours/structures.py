@@ -18,9 +18,6 @@ from torch.nn.functional import normalize
 from gradverify.model import Finding
 from gradverify.rules import RULES
 from gradverify.source import iterates
-from gradverify.verifier.checks.reading import own_backward
-from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import listed_names
 from gradverify.verifier.neighbours.asking import (
     Neighbour,
     Projection,
@@ -32,6 +29,9 @@ from gradverify.verifier.neighbours.asking import (
     with_values,
 )
 from gradverify.verifier.neighbours.shapes import at_even_sizes
+from gradverify.verifier.questions.reading import own_backward
+from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.wording import listed_names
 
 SMALL = 0.1
 """Factor on inputs at which most iterations and series converge, alone or added to one or the identity."""

@@ -19,10 +19,6 @@ from torch import Tensor
 from gradverify.model import Doubt, Finding, Point, TensorInput, tensors_of
 from gradverify.model.case import is_floating
 from gradverify.source import may_loop_over
-from gradverify.verifier.checks.reading import own_backward
-from gradverify.verifier.checks.samples import prepared
-from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import if_guessed
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.neighbours.asking import (
     OF_SECOND_ORDER,
@@ -35,6 +31,10 @@ from gradverify.verifier.neighbours.asking import (
     with_arguments,
 )
 from gradverify.verifier.neighbours.shapes import returned_shapes
+from gradverify.verifier.questions.reading import own_backward
+from gradverify.verifier.questions.samples import prepared
+from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.wording import if_guessed
 
 OF_GRAD_OUTPUT = "GV106"
 """Of what backward makes of grad_output."""

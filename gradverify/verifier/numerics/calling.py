@@ -21,7 +21,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.overrides import has_torch_function
 from torch.utils._pytree import tree_leaves
 
-from gradverify.verifier.engine import ENGINE, run_every_node, vjp
+from gradverify.verifier.guard.engine import ENGINE, run_every_node, vjp
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 
 

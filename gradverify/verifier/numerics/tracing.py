@@ -18,8 +18,8 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import autograd_would_have_decomposed
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard.dispatching import Dispatched
 from gradverify.verifier.numerics.problem import Problem
 
 SHORT_BITS = 16

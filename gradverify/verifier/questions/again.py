@@ -20,13 +20,13 @@ from torch import Tensor
 from gradverify.model import ACROSS_CASES, Finding, Severity, indexed
 from gradverify.rules import rule
 from gradverify.verifier import guard
-from gradverify.verifier.checks.result import NOT_REPEATED, SAME_NUMBERS
-from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.guard.memory import filled_memory
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
-from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.calling import Gradients, Snapshot, copies
 from gradverify.verifier.questions.call import backward, called
+from gradverify.verifier.questions.result import NOT_REPEATED, SAME_NUMBERS
+from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.verified import (
     Variant,
     Varied,

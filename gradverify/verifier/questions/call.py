@@ -12,7 +12,6 @@ from torch import Tensor
 
 from gradverify.model import RaisedError
 from gradverify.verifier import guard
-from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 from gradverify.verifier.numerics.calling import (
@@ -23,6 +22,7 @@ from gradverify.verifier.numerics.calling import (
     returned_tensors,
 )
 from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, CallProblem
+from gradverify.verifier.questions.subject import Sample
 
 Arrange = Callable[[list[Any]], list[Any]]
 """What the target is given in place of some arguments: most often the same values elsewhere in memory."""

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from gradverify.cases.pairwise import cover
 from gradverify.model import Finding, RaisedError, Severity, Swept
-from gradverify.verifier.checks.wording import listed_names, output_name
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.questions.call import called, is_accident, is_refusal
 from gradverify.verifier.questions.layouts import (
@@ -34,6 +33,7 @@ from gradverify.verifier.questions.layouts import (
     described,
 )
 from gradverify.verifier.questions.verified import Variant, Varied, Verified
+from gradverify.verifier.questions.wording import listed_names, output_name
 
 MOST_ALONE = 4
 """So many tensors are laid out, or left undefined, alone."""

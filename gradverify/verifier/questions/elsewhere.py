@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradverify.model import Finding, RaisedError, Severity, Swept
-from gradverify.verifier.checks.samples import placed_on
-from gradverify.verifier.checks.subject import first_line
-from gradverify.verifier.checks.wording import count_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import OfRanks
 from gradverify.verifier.questions.again import again, read_unwritten
 from gradverify.verifier.questions.call import backward, called
+from gradverify.verifier.questions.samples import placed_on
+from gradverify.verifier.questions.subject import first_line
 from gradverify.verifier.questions.verified import Difference, Variant, Varied, Verified, cotangents, known
+from gradverify.verifier.questions.wording import count_of
 from gradverify.verifier.ranks.world import OutOfStepError
 
 OTHER_GROUP = Variant(

@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.autograd import Function, forward_ad
 
 from gradverify.model import Finding, RaisedError
-from gradverify.verifier.checks.result import FirstOrder
-from gradverify.verifier.checks.wording import apart, listed_names, number
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.questions.call import called, is_refusal
+from gradverify.verifier.questions.result import FirstOrder
 from gradverify.verifier.questions.verified import NOT_RUN, UNSUPPORTED, Answer, Variant, Verified
+from gradverify.verifier.questions.wording import apart, listed_names, number
 
 CODE = "GV501"
 

@@ -18,10 +18,10 @@ from torch.nn import Parameter
 
 from gradverify.model import Finding
 from gradverify.verifier import guard
-from gradverify.verifier.engine import run_every_node
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard.engine import run_every_node
+from gradverify.verifier.guard.module_state import outside_ctx
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.module_state import outside_ctx
 from gradverify.verifier.questions.again import read_unwritten
 from gradverify.verifier.questions.call import called
 from gradverify.verifier.questions.verified import Variant, Varied, Verified, drawn_again, lines_of

@@ -15,12 +15,12 @@ import torch
 
 from gradverify.model import Finding, RaisedError, Severity
 from gradverify.verifier import guard
-from gradverify.verifier.collect.operators import Operator, with_keywords
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard.raised_errors import describe
 from gradverify.verifier.numerics.calling import copies, substitute
 from gradverify.verifier.questions.call import is_accident
 from gradverify.verifier.questions.verified import NOT_RUN, Answer, Verified
-from gradverify.verifier.raised_errors import describe
+from gradverify.verifier.targets.operators import Operator, with_keywords
 
 CODE = "GV504"
 

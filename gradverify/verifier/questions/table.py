@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gradverify.model import Outcome, Severity
-from gradverify.verifier.checks.result import CheckResult, outcome_of
-from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.memory import hand_back
+from gradverify.verifier.guard.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.questions.again import again, first_call, module_called_again, overlapping
 from gradverify.verifier.questions.changes import changes
 from gradverify.verifier.questions.elsewhere import other_devices, other_group
 from gradverify.verifier.questions.leaves import as_leaves
+from gradverify.verifier.questions.result import CheckResult, outcome_of
+from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.verified import Varied, Verified, known
 from gradverify.verifier.questions.ways import (
     late_ranks,

@@ -27,12 +27,8 @@ from torch.autograd import Function
 
 from gradverify.model import Finding, Severity, TargetKind
 from gradverify.verifier import guard
-from gradverify.verifier.checks.reading import without_reading
-from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.checks.subject import Sample, Subject
-from gradverify.verifier.checks.wording import listed_names
-from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard.engine import vjp
 from gradverify.verifier.numerics.calling import (
     Tensors,
     copies,
@@ -43,6 +39,9 @@ from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.questions.call import called, outputs_of
 from gradverify.verifier.questions.forward_mode import forward_mode
 from gradverify.verifier.questions.opcheck import registration
+from gradverify.verifier.questions.reading import without_reading
+from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
+from gradverify.verifier.questions.subject import Sample, Subject
 from gradverify.verifier.questions.verified import (
     NOT_RUN,
     UNSUPPORTED,
@@ -55,6 +54,7 @@ from gradverify.verifier.questions.verified import (
     lines_of,
     verified,
 )
+from gradverify.verifier.questions.wording import listed_names
 
 FUNC = Variant(
     "GV505",

@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Entries, Finding, Point, RaisedError, Severity, Swept, TargetKind, indexed
-from gradverify.verifier.checks.result import OTHER_VALUES
-from gradverify.verifier.checks.samples import arguments_at
-from gradverify.verifier.checks.subject import Sample, Subject, first_line
-from gradverify.verifier.checks.wording import apart, number, vector_entries
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, CallProblem, Layout
 from gradverify.verifier.questions.call import Call, backward, called, is_accident
+from gradverify.verifier.questions.result import OTHER_VALUES
+from gradverify.verifier.questions.samples import arguments_at
+from gradverify.verifier.questions.subject import Sample, Subject, first_line
+from gradverify.verifier.questions.wording import apart, number, vector_entries
 from gradverify.verifier.witnesses.rounding import FACTOR, OF_A_ROW, has_digits_of_float32, spread
 
 OF_TERMS = 1e-9

@@ -24,12 +24,12 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from gradverify.model import tensors_of
-from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import listed_names
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.questions.call import Call, called
+from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.verified import Variant, Varied, Verified
+from gradverify.verifier.questions.wording import listed_names
 
 Way = tuple[str, Variant, Verified, Returned[Call] | Raised]
 """What the report calls it, how it is reported, and the call with the verified one that it must reproduce."""

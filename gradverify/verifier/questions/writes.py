@@ -19,12 +19,12 @@ from torch.utils._pytree import tree_leaves
 
 from gradverify.model import Finding, Severity, TargetKind, tensors_of
 from gradverify.verifier import guard
-from gradverify.verifier.checks.samples import with_defaults
-from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Snapshot, bits_of
 from gradverify.verifier.questions.call import Call, backward, called
+from gradverify.verifier.questions.samples import with_defaults
+from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.verified import Variant, Varied, Verified, known
 
 REMEDY_GRAD_OUTPUT = (

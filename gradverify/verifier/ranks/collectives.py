@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from gradverify.verifier.dispatching import Dispatched
+from gradverify.verifier.guard.dispatching import Dispatched
 from gradverify.verifier.ranks.messages import Answer, Entered, PackedTensor, packed, unpacked
 from gradverify.verifier.ranks.placement import MisplacedError, Placed, Placement, parts, whole
 

@@ -22,8 +22,8 @@ from torch.utils._pytree import tree_map
 
 from gradverify.model import Case, TargetPlan
 from gradverify.verifier import guard
-from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard.engine import vjp
 from gradverify.verifier.inputs.arguments import OfRanks
 from gradverify.verifier.numerics.calling import returned_tensors, same_bits
 from gradverify.verifier.ranks.across import Across

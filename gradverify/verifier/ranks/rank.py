@@ -24,10 +24,7 @@ from torch._C._distributed_c10d import FileStore
 
 from gradverify.model import TargetKind
 from gradverify.verifier import guard
-from gradverify.verifier.collect.discover import target_behind
-from gradverify.verifier.collect.importing import import_file, resolve
-from gradverify.verifier.collect.operators import with_keywords
-from gradverify.verifier.devices import shares_a_gpu
+from gradverify.verifier.guard.devices import shares_a_gpu
 from gradverify.verifier.inputs.arguments import OfRanks, OnEachRank
 from gradverify.verifier.ranks.collectives import Watched
 from gradverify.verifier.ranks.messages import (
@@ -44,6 +41,9 @@ from gradverify.verifier.ranks.messages import (
     send,
 )
 from gradverify.verifier.ranks.program import Calls
+from gradverify.verifier.targets.discover import target_behind
+from gradverify.verifier.targets.importing import import_file, resolve
+from gradverify.verifier.targets.operators import with_keywords
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 """The network interface that gloo is bound to: no rank listens to another machine."""

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from gradverify.verifier.module_state import OWN_PROCESSES
+from gradverify.verifier.guard.module_state import OWN_PROCESSES
 from gradverify.verifier.ranks.messages import Setup
 
 PR_SET_PDEATHSIG = 1

@@ -20,9 +20,9 @@ import psutil
 
 from gradverify.events import FOLDERS_OF_RANKS
 from gradverify.model import RaisedError
-from gradverify.verifier.devices import shares_a_gpu
 from gradverify.verifier.guard import EndsTheTargetError, NotJudgedError
-from gradverify.verifier.raised_errors import RaisedElsewhereError
+from gradverify.verifier.guard.devices import shares_a_gpu
+from gradverify.verifier.guard.raised_errors import RaisedElsewhereError
 from gradverify.verifier.ranks import starter
 from gradverify.verifier.ranks.collectives import Record, out_of_step, waiting
 from gradverify.verifier.ranks.messages import (

@@ -16,9 +16,6 @@ from torch.fx import GraphModule, Interpreter
 from torch.fx.node import Node as FxNode
 from torch.utils import _pytree
 
-from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.collect.forward_itself import run_watched
-from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
 from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.tracing import (
@@ -28,7 +25,10 @@ from gradverify.verifier.numerics.tracing import (
     recorded_graph,
     without_cuts,
 )
+from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.suggest.graph import Builder, Node, decompositions
+from gradverify.verifier.targets.forward_itself import run_watched
+from gradverify.verifier.targets.operators import Operator
 
 NOTHING_RECORDED = "forward leaves torch nothing to differentiate (NumPy, a kernel)"
 

@@ -15,16 +15,16 @@ from torch.autograd import Function
 from gradverify.events import NotSuggested, Suggested, Verify
 from gradverify.model import Case, Finding, Input, LiteralInput, Outcome, Point, TargetKind, TensorInput
 from gradverify.verifier import guard
-from gradverify.verifier.building import Live, build_subject
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Sample, Subject, first_line
-from gradverify.verifier.collect.discover import parameters_of
-from gradverify.verifier.collect.operators import Operator, operator_of
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.questions.results import first_order, second_order
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import Sample, Subject, first_line
 from gradverify.verifier.suggest.constants import MOST_FACTOR, Constants, Recording, constants, same_program
 from gradverify.verifier.suggest.recording import CannotSuggestError, cut, record
 from gradverify.verifier.suggest.writing import ONCE, Written, candidate, write
-from gradverify.verifier.verify.results import first_order, second_order
+from gradverify.verifier.targets.discover import parameters_of
+from gradverify.verifier.targets.operators import Operator, operator_of
+from gradverify.verifier.verify.building import Live, build_subject
 
 GROWTHS = (1, 4)
 """What is added to the smallest size; one more to each next, so that sizes stay distinct."""

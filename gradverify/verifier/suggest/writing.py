@@ -18,11 +18,11 @@ import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from gradverify.verifier.collect.forward_itself import run_forward
-from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.suggest.constants import SHAPED, Constants, Recording, constants_of
 from gradverify.verifier.suggest.graph import Node
+from gradverify.verifier.targets.forward_itself import run_forward
+from gradverify.verifier.targets.operators import Operator
 
 Phrase = tuple[str, int]
 """Text, and how strongly its outermost operator binds."""

@@ -26,21 +26,21 @@ from gradverify.model import (
     TensorInput,
 )
 from gradverify.rules import Family
-from gradverify.verifier.building import equal_buffers
-from gradverify.verifier.checks.contract import contract
-from gradverify.verifier.checks.first_order import backward_raised, refused_empty
-from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.checks.subject import NoSample, Sample, first_line
-from gradverify.verifier.checks.wording import invented, of_other_buffers
-from gradverify.verifier.collect.module_target import ModuleState
-from gradverify.verifier.dtypes.asked import wrong_natively
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.neighbours.guesses import guarded_at_unlisted
 from gradverify.verifier.questions.again import MOST_CASES
 from gradverify.verifier.questions.again import overlapping_cases as overlapped
+from gradverify.verifier.questions.contract import contract
+from gradverify.verifier.questions.dtypes.asked import wrong_natively
+from gradverify.verifier.questions.first_order import backward_raised, refused_empty
+from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
+from gradverify.verifier.questions.results import AtUndeclared, at_undeclared
+from gradverify.verifier.questions.subject import NoSample, Sample, first_line
+from gradverify.verifier.questions.wording import invented, of_other_buffers
+from gradverify.verifier.targets.module_target import ModuleState
+from gradverify.verifier.verify.building import equal_buffers
 from gradverify.verifier.verify.case_state import CaseState
 from gradverify.verifier.verify.past import past_constants
-from gradverify.verifier.verify.results import AtUndeclared, at_undeclared
 from gradverify.verifier.verify.verification import Judge, Verification
 
 RETURNED = frozenset({"GV103", "GV105"})

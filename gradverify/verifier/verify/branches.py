@@ -17,10 +17,10 @@ import torch
 
 from gradverify.model import Swept
 from gradverify.source import compares, module_of
-from gradverify.verifier.checks.reading import own_backward
-from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard.dispatching import Dispatched
+from gradverify.verifier.questions.reading import own_backward
+from gradverify.verifier.questions.subject import Sample
 
 COMPARING = frozenset({"aten::lt", "aten::le", "aten::gt", "aten::ge"})
 """Operations of torch that compare sizes of numbers."""

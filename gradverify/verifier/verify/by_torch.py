@@ -10,12 +10,12 @@ from torch.autograd.gradcheck import GradcheckError
 
 from gradverify.model import Finding, Outcome, RaisedError
 from gradverify.verifier import guard
-from gradverify.verifier.checks.first_order import backward_raised
-from gradverify.verifier.checks.result import CheckResult, FirstOrder
-from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import returned_tensors, substitute
-from gradverify.verifier.verify.results import first_order, second_order
+from gradverify.verifier.questions.first_order import backward_raised
+from gradverify.verifier.questions.result import CheckResult, FirstOrder
+from gradverify.verifier.questions.results import first_order, second_order
+from gradverify.verifier.questions.subject import Sample, first_line
 
 
 def torch_first_order(sample: Sample) -> FirstOrder:

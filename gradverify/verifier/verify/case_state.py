@@ -11,11 +11,11 @@ import torch
 from gradverify.events import CaseVerified
 from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Swept
 from gradverify.rules import CHECK_FAMILIES, Family
-from gradverify.verifier.checks.result import WORSE, CheckResult, Uncovered
-from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import not_verified
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import interpreted
+from gradverify.verifier.questions.result import WORSE, CheckResult, Uncovered
+from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.wording import not_verified
 from gradverify.verifier.verify.branches import branches_seen
 
 NEXT = 2.0**-12

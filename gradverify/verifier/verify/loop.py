@@ -13,19 +13,19 @@ from gradverify.events import CaseStarted, Event, Found
 from gradverify.model import Case, Effort, Engine, Finding, Outcome, Point, Severity
 from gradverify.model.case import is_declared, points_of, strata_points, whole_points
 from gradverify.rules import Family
-from gradverify.verifier.checks.contract import old_style
-from gradverify.verifier.checks.first_order import backward_raised
-from gradverify.verifier.checks.kept import Place
-from gradverify.verifier.checks.result import CheckResult
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.interpreter.launches import watch_kernels
 from gradverify.verifier.neighbours.guesses import guarded, guarded_at_undeclared
 from gradverify.verifier.neighbours.meant import hangs_on_no_guess
+from gradverify.verifier.questions.contract import old_style
+from gradverify.verifier.questions.first_order import backward_raised
+from gradverify.verifier.questions.result import CheckResult
+from gradverify.verifier.questions.results import at_undeclared, values_at
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import NoSample, Sample, Subject
 from gradverify.verifier.verify.beside import beside_the_listed
 from gradverify.verifier.verify.case_state import CaseState
 from gradverify.verifier.verify.disagreements import disagreements
-from gradverify.verifier.verify.results import at_undeclared, values_at
+from gradverify.verifier.verify.kept import Place
 from gradverify.verifier.verify.short_inside import carried_out_in_float64, computes_in
 from gradverify.verifier.verify.table import ask
 from gradverify.verifier.verify.verification import Verification

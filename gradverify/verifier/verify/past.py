@@ -13,16 +13,16 @@ from dataclasses import replace
 from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted, Event, Found
 from gradverify.model import ALIGNED, Beyond, Case, Engine, Finding, Outcome, Point, Severity
 from gradverify.rules import Family, rule
-from gradverify.verifier.checks.result import FirstOrder
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import NoSample, Sample
 from gradverify.verifier.interpreter.launches import programs
 from gradverify.verifier.neighbours.guesses import guarded
 from gradverify.verifier.questions.again import overlapping, read_unwritten
+from gradverify.verifier.questions.natively import judged_alone
+from gradverify.verifier.questions.result import FirstOrder
+from gradverify.verifier.questions.results import beyond as judged_beyond
+from gradverify.verifier.questions.results import reference
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import NoSample, Sample
 from gradverify.verifier.questions.verified import verified
-from gradverify.verifier.verify.natively import judged_alone
-from gradverify.verifier.verify.results import beyond as judged_beyond
-from gradverify.verifier.verify.results import reference
 from gradverify.verifier.verify.verification import Verification
 
 MOST_PROGRAMS = 512

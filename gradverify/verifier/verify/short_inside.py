@@ -12,10 +12,10 @@ import torch
 
 from gradverify.model import Engine, Finding, Outcome, Severity
 from gradverify.rules import Family
-from gradverify.verifier.checks.result import CheckResult
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.numerics.tracing import short_format
+from gradverify.verifier.questions.result import CheckResult
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.verify.table import Results, ask
 
 OPEN = frozenset({Outcome.FAILED, Outcome.INCONCLUSIVE})

@@ -17,18 +17,18 @@ from gradverify.events import DiagnosisStarted, Event, Found
 from gradverify.model import Case, Finding, Point, Severity, TargetPlan, tensors_of
 from gradverify.rules import Family, rule
 from gradverify.verifier import guard
-from gradverify.verifier.checks.first_order import backward_raised
-from gradverify.verifier.checks.kept import Build, Kept, Place
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import NoSample, Sample
 from gradverify.verifier.guard import NotJudgedError, Raised
 from gradverify.verifier.numerics.problem import CallProblem, Graph
+from gradverify.verifier.questions.findings import wrong_gradient, wrong_second
+from gradverify.verifier.questions.first_order import backward_raised
+from gradverify.verifier.questions.jacobians import rounding_of, second_asked, slopes
+from gradverify.verifier.questions.orders import LINEAR, nonlinear
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.second_order import is_cut
+from gradverify.verifier.questions.subject import NoSample, Sample
+from gradverify.verifier.questions.witnessing import first_order, witnesses_of
 from gradverify.verifier.ranks.world import OutOfStepError
-from gradverify.verifier.verify.jacobians import rounding_of, second_asked, slopes
-from gradverify.verifier.verify.orders import LINEAR, nonlinear
-from gradverify.verifier.verify.second_order import is_cut
-from gradverify.verifier.verify.witnessing import first_order, witnesses_of
-from gradverify.verifier.verify.words import wrong_gradient, wrong_second
+from gradverify.verifier.verify.kept import Build, Kept, Place
 from gradverify.verifier.witnesses.answers import Asked, Wrong
 from gradverify.verifier.witnesses.claim import units
 from gradverify.verifier.witnesses.proof import differing

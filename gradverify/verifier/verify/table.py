@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 
 from gradverify.model import Closeness, Engine, Finding, Outcome, Point, Severity
 from gradverify.rules import CHECK_FAMILIES, Family, matching
-from gradverify.verifier.checks.contract import contract, stops_judgement
-from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.checks.samples import is_given_short
-from gradverify.verifier.checks.subject import Sample, Surrogate
-from gradverify.verifier.dtypes.asked import OWN, beside_float64, in_float64_of
-from gradverify.verifier.dtypes.autocast import autocast, not_judged
-from gradverify.verifier.memory import hand_back
+from gradverify.verifier.guard.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.questions.again import early_gradient, unrepeatable
+from gradverify.verifier.questions.contract import contract, stops_judgement
+from gradverify.verifier.questions.dtypes.asked import OWN, beside_float64, in_float64_of
+from gradverify.verifier.questions.dtypes.autocast import autocast, not_judged
+from gradverify.verifier.questions.natively import judged_alone, no_float64_path, second_order_natively
+from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
+from gradverify.verifier.questions.results import first_order, reference, second_order, surrogate
+from gradverify.verifier.questions.samples import is_given_short
+from gradverify.verifier.questions.subject import Sample, Surrogate
 from gradverify.verifier.questions.table import SWEPT_CODES, UNREPEATABLE, asked, on_other_devices
 from gradverify.verifier.questions.transforms import TRANSFORM_CODES, transforms
 from gradverify.verifier.questions.writes import written
 from gradverify.verifier.verify.by_torch import torch_first_order, torch_second_order
-from gradverify.verifier.verify.natively import judged_alone, no_float64_path, second_order_natively
-from gradverify.verifier.verify.results import first_order, reference, second_order, surrogate
 
 Results = dict[Family, CheckResult]
 

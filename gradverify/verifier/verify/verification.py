@@ -11,20 +11,20 @@ import torch
 from gradverify.events import CaseStarted, CaseVerified, Event, Found, Verify
 from gradverify.model import Case, Engine, Finding, Point, Settings, Severity, TargetKind
 from gradverify.rules import RULES, Family, rule
-from gradverify.verifier.building import Live, build_subject
-from gradverify.verifier.checks.kept import Place
-from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject
-from gradverify.verifier.collect.discover import applied_functions, is_old_style
-from gradverify.verifier.collect.operators import operator_of
-from gradverify.verifier.devices import exact_arithmetic
-from gradverify.verifier.dtypes.deciding import deciding_cases, precision_at
 from gradverify.verifier.guard import Raised, default_dtype
+from gradverify.verifier.guard.devices import exact_arithmetic
 from gradverify.verifier.neighbours.guesses import Excuses
 from gradverify.verifier.numerics.problem import VjpProblem
+from gradverify.verifier.questions.dtypes.deciding import deciding_cases, precision_at
+from gradverify.verifier.questions.reading import Reader, reading_backward, reading_operator
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import Float64, Native, NoSample, Sample, Subject
+from gradverify.verifier.targets.discover import applied_functions, is_old_style
+from gradverify.verifier.targets.operators import operator_of
+from gradverify.verifier.verify.building import Live, build_subject
 from gradverify.verifier.verify.case_state import CaseState
 from gradverify.verifier.verify.disagreements import disagreements
+from gradverify.verifier.verify.kept import Place
 
 
 def wanted_families(settings: Settings, ignored: Sequence[str]) -> frozenset[Family]:

@@ -23,12 +23,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
 from gradverify.verifier import guard
-from gradverify.verifier.collect.discover import uses_setup_context
-from gradverify.verifier.collect.forward_itself import run_forward
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import copies, substitute
 from gradverify.verifier.numerics.problem import CallProblem, Counter, Graph
 from gradverify.verifier.numerics.tracing import functional_graph, promoted, without_cuts
+from gradverify.verifier.targets.discover import uses_setup_context
+from gradverify.verifier.targets.forward_itself import run_forward
 from gradverify.verifier.witnesses.rounding import FACTOR
 from gradverify.verifier.witnesses.values import EPSILON
 

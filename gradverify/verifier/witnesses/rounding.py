@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from gradverify.verifier.dispatching import Dispatched, line_of_caller
+from gradverify.verifier.guard.dispatching import Dispatched, line_of_caller
 
 DRAWS = 8
 """Calls; all but the first few have their inputs moved as well."""

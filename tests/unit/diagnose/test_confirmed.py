@@ -19,8 +19,8 @@ from gradverify.model import (
     TargetPlan,
 )
 from gradverify.session.outcome import merge_findings
-from gradverify.verifier.building import Live
-from gradverify.verifier.run import verify
+from gradverify.verifier.process.run import verify
+from gradverify.verifier.verify.building import Live
 
 from .diagnosing import OTHER_SIZES, SIZES, case_at, findings_on
 

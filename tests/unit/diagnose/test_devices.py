@@ -6,10 +6,10 @@ import torch
 from torch.autograd import Function
 
 from gradverify.model import Case, Parameter, Point, Settings, Target, TargetKind, TensorInput
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.diagnose.confirmation import own_backward_of, with_primals
 from gradverify.verifier.diagnose.edits.own_backward import Repairs
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import Sample, Subject
 
 
 class Double(Function):

@@ -7,10 +7,10 @@ from torch.autograd import Function
 
 from gradverify.events import Found, Verify
 from gradverify.model import InputSource, Parameter, Settings, Target, TargetKind, TargetPlan
-from gradverify.verifier.building import Live
 from gradverify.verifier.diagnose.edits import search
 from gradverify.verifier.diagnose.edits.rewrites import joint_shape
-from gradverify.verifier.run import verify
+from gradverify.verifier.process.run import verify
+from gradverify.verifier.verify.building import Live
 
 from .diagnosing import OTHER_SIZES, SIZES, case_at
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from gradverify.verifier import guard
-from gradverify.verifier.checks.samples import InFloat64
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.tracing import short_format
+from gradverify.verifier.questions.samples import InFloat64
 
 CASTS = {
     "bfloat16": lambda x: (x.bfloat16() * 3).double(),

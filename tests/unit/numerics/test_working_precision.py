@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gradverify.verifier.dtypes.lines import computes_in_fewer_digits
+from gradverify.verifier.questions.dtypes.lines import computes_in_fewer_digits
 
 X = torch.linspace(-2.0, 3.0, 24, dtype=torch.float64).roll(5)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gradverify.verifier.dtypes.formats import LIMIT, format_of, half_ulp, of_correct_rounding
+from gradverify.verifier.questions.dtypes.formats import LIMIT, format_of, half_ulp, of_correct_rounding
 
 SHORT = (torch.bfloat16, torch.float16)
 

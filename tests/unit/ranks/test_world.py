@@ -9,7 +9,7 @@ import pytest
 
 from gradverify.model import Target, TargetKind
 from gradverify.verifier.guard import NotJudgedError
-from gradverify.verifier.raised_errors import RaisedElsewhereError
+from gradverify.verifier.guard.raised_errors import RaisedElsewhereError
 from gradverify.verifier.ranks import starter
 from gradverify.verifier.ranks.collectives import Watched
 from gradverify.verifier.ranks.messages import Forward, Setup

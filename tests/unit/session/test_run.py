@@ -34,7 +34,8 @@ class Third(First):
 SABOTEUR = """
 import sys
 sys.path.append({package!r})
-from gradverify.verifier import server, worker
+from gradverify.verifier.process import server
+from gradverify.verifier.process import worker
 
 honest = server.verify
 

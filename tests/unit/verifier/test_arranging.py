@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from gradverify.verifier.checks.wording import listed_names
 from gradverify.verifier.guard import RandomStates
 from gradverify.verifier.numerics.calling import Snapshot, same_bits
 from gradverify.verifier.questions.layouts import (
@@ -17,6 +16,7 @@ from gradverify.verifier.questions.layouts import (
     arranged,
     described,
 )
+from gradverify.verifier.questions.wording import listed_names
 
 ARRANGEMENTS = (TRANSPOSED, EVERY_SECOND, NARROWED, AT_AN_OFFSET, CHANNELS_LAST)
 

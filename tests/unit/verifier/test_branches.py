@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.model import Case, Point, Settings, Swept, Target, TargetKind, TensorInput
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Sample, Subject
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import Sample, Subject
 from gradverify.verifier.verify.branches import branches_seen
 
 

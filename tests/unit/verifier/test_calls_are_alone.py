@@ -8,10 +8,10 @@ from torch import nn
 from torch.autograd import Function
 
 from gradverify.verifier import guard
-from gradverify.verifier.collect.module_target import build_module
-from gradverify.verifier.dispatching import Dispatched
+from gradverify.verifier.guard.dispatching import Dispatched
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 from gradverify.verifier.numerics.problem import CallProblem, Layout
+from gradverify.verifier.targets.module_target import build_module
 
 
 class Spoils(Function):

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from gradverify.model import Case, Point, Settings, Severity, Target, TargetKind, TensorInput
-from gradverify.verifier.checks.contract import contract
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.verify.results import first_order
+from gradverify.verifier.questions.contract import contract
+from gradverify.verifier.questions.results import first_order
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import Sample, Subject
 
 
 class Doubled(torch.autograd.Function):

@@ -9,8 +9,8 @@ import textwrap
 import pytest
 import torch
 
-from gradverify.verifier.collect.discover import defaults_of, discover, is_old_style, parameters_of
-from gradverify.verifier.collect.importing import dotted_name, import_file, resolve
+from gradverify.verifier.targets.discover import defaults_of, discover, is_old_style, parameters_of
+from gradverify.verifier.targets.importing import dotted_name, import_file, resolve
 
 SOURCE = """
     import torch

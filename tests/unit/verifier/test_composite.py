@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from gradverify.model import Case, Effort, Point, Settings, Target, TargetKind, TensorInput
-from gradverify.verifier.checks.composite import composite_of
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Sample, Subject
-from gradverify.verifier.collect.forward_itself import plain_forward, run_forward
-from gradverify.verifier.verify.results import first_order
+from gradverify.verifier.questions.composite import composite_of
+from gradverify.verifier.questions.results import first_order
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import Sample, Subject
+from gradverify.verifier.targets.forward_itself import plain_forward, run_forward
 
 _path = Path(__file__).with_name("composites.py")
 _spec = importlib.util.spec_from_file_location("composites", _path)

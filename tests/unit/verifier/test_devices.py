@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from gradverify.events import Broken, DeviceLost
-from gradverify.verifier import devices, guard
-from gradverify.verifier.devices import exact_arithmetic, others
-from gradverify.verifier.worker import ended_by
+from gradverify.verifier import guard
+from gradverify.verifier.guard import devices
+from gradverify.verifier.guard.devices import exact_arithmetic, others
+from gradverify.verifier.process.worker import ended_by
 
 
 @pytest.fixture

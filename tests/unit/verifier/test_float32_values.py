@@ -2,7 +2,7 @@
 
 import torch
 
-from gradverify.verifier.checks.wording import is_float32
+from gradverify.verifier.questions.wording import is_float32
 
 
 def test_rounded_values_are_told_from_those_with_more_digits():

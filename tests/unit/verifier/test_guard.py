@@ -7,9 +7,9 @@ import random
 import pytest
 import torch
 
-from gradverify.verifier import guard, raised_errors
-from gradverify.verifier.global_state import GlobalState
-from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier import guard
+from gradverify.verifier.guard import Raised, Returned, raised_errors
+from gradverify.verifier.guard.global_state import GlobalState
 
 
 @pytest.fixture(autouse=True)

@@ -20,14 +20,14 @@ from gradverify.model import (
 )
 from gradverify.rules import Family
 from gradverify.verifier import guard
-from gradverify.verifier.checks.result import CheckResult
-from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.neighbours.asking import Near, Neighbour, Row, is_right
 from gradverify.verifier.neighbours.guesses import AT_GUESSES, Excuses, guarded
 from gradverify.verifier.neighbours.meant import no_derivative_meant
 from gradverify.verifier.neighbours.structures import OF_STRUCTURES, of_any_structure
 from gradverify.verifier.numerics.problem import CallProblem, Layout
+from gradverify.verifier.questions.result import CheckResult
+from gradverify.verifier.questions.subject import Sample, Subject
 
 CONVERGES = "that forward's iteration converges at such values"
 

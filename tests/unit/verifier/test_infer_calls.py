@@ -14,8 +14,8 @@ from gradverify.cases.inputs import ChoicesSpec, ListSpec, TensorSpec, ValueSpec
 from gradverify.cases.sizes import Expression
 from gradverify.deduced import Deduced
 from gradverify.model import ObjectInput, Target, TargetKind
-from gradverify.verifier.collect.discover import parameters_of
 from gradverify.verifier.infer.deduce import deduce
+from gradverify.verifier.targets.discover import parameters_of
 
 
 class Derivative(Function):

@@ -11,8 +11,8 @@ from torch.autograd import Function
 from gradverify.cases.inputs import TensorSpec
 from gradverify.deduced import Deduced
 from gradverify.model import Target, TargetKind
-from gradverify.verifier.collect.discover import parameters_of
 from gradverify.verifier.infer.deduce import deduce
+from gradverify.verifier.targets.discover import parameters_of
 
 
 class FixedPoint(Function):

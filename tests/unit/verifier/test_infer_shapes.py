@@ -12,9 +12,9 @@ from torch.autograd import Function
 from gradverify.cases.inputs import TensorSpec
 from gradverify.cases.sizes import Expression
 from gradverify.deduced import Deduced
-from gradverify.verifier.collect.discover import describe_target
 from gradverify.verifier.infer.deduce import deduce
 from gradverify.verifier.infer.search import MOST_LACKING
+from gradverify.verifier.targets.discover import describe_target
 
 
 class Hat(Function):

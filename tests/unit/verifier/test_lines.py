@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gradverify.verifier.collect.discover import line_of
+from gradverify.verifier.targets.discover import line_of
 
 SOURCE = """import functools
 

@@ -10,11 +10,11 @@ from torch.utils._pytree import tree_leaves
 
 from gradverify.events import Verify
 from gradverify.model import Case, InputSource, Settings, TargetPlan, TensorInput
-from gradverify.verifier.building import Live
-from gradverify.verifier.collect.discover import describe_target
 from gradverify.verifier.inputs.tensors import MANY
 from gradverify.verifier.numerics.probes import POOL
-from gradverify.verifier.run import verify
+from gradverify.verifier.process.run import verify
+from gradverify.verifier.targets.discover import describe_target
+from gradverify.verifier.verify.building import Live
 
 ENTRIES = 2 * MANY
 

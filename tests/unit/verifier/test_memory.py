@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils import deterministic
 
-from gradverify.verifier.memory import filled_memory
+from gradverify.verifier.guard.memory import filled_memory
 
 
 def allocated() -> list[torch.Tensor]:

@@ -21,12 +21,12 @@ from gradverify.model import (
     TargetKind,
     TensorInput,
 )
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Native, NoSample, Subject
-from gradverify.verifier.collect.forward_itself import plain_forward
-from gradverify.verifier.dtypes.asked import beside_float64
-from gradverify.verifier.dtypes.deciding import native_dtype
-from gradverify.verifier.verify.natively import judged_alone, no_float64_path
+from gradverify.verifier.questions.dtypes.asked import beside_float64
+from gradverify.verifier.questions.dtypes.deciding import native_dtype
+from gradverify.verifier.questions.natively import judged_alone, no_float64_path
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import Native, NoSample, Subject
+from gradverify.verifier.targets.forward_itself import plain_forward
 
 CASE = Case("base", 11, inputs=(TensorInput("x", (12, 16)),))
 

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from gradverify.api.messages import target_of
 from gradverify.model import Parameter, TargetKind
-from gradverify.verifier.collect.discover import describe_target, discover, target_behind
-from gradverify.verifier.collect.operators import by_name_last, defaults_of_schema, operator_of, with_keywords
 from gradverify.verifier.infer.call_sites import Passed, call_sites
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import guesses
 from gradverify.verifier.infer.state import Kind
 from gradverify.verifier.numerics.calling import returned_tensors
+from gradverify.verifier.targets.discover import describe_target, discover, target_behind
+from gradverify.verifier.targets.operators import by_name_last, defaults_of_schema, operator_of, with_keywords
 
 
 @torch.library.custom_op("gradverify_unit::weighted", mutates_args=())

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.autograd import Function
 
-from gradverify.verifier.checks.reading import Irregularity, Reader, reading_backward
+from gradverify.verifier.questions.reading import Irregularity, Reader, reading_backward
 
 
 def function_returning(gradients):

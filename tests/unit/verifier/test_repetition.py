@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Case, Point, Settings, Severity, Target, TargetKind, TensorInput
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.questions.again import again, early_gradient
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import Sample, Subject
 from gradverify.verifier.questions.table import asked
 from gradverify.verifier.questions.verified import Verified, verified
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Case, Point, Settings, Target, TargetKind, TensorInput
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.questions.again import read_unwritten
+from gradverify.verifier.questions.samples import prepare
+from gradverify.verifier.questions.subject import Sample, Subject
 
 NAN = float("nan")
 

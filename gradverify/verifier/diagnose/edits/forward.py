@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.verifier.collect.discover import uses_setup_context
-from gradverify.verifier.collect.forward_itself import StandInContext
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
 from gradverify.verifier.diagnose.edits.rewrites import forms, is_module
 from gradverify.verifier.diagnose.edits.source import Edit, Slot, Source, slots, source_of, with_helpers
@@ -24,6 +22,8 @@ from gradverify.verifier.diagnose.evidence import ROUNDING, Cause, Pair, Pairs, 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.probes import signed_values
 from gradverify.verifier.numerics.problem import Layout
+from gradverify.verifier.targets.discover import uses_setup_context
+from gradverify.verifier.targets.forward_itself import StandInContext
 
 SAME = 1e-7
 """Gradients along one grad_output agree within this share of the sum of their terms."""

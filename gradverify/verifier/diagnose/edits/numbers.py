@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from gradverify.verifier.checks.kept import Allowance
 from gradverify.verifier.diagnose.edits.own_backward import Backward
 from gradverify.verifier.diagnose.edits.rewrites import FACTORS, Known, Value
 from gradverify.verifier.diagnose.edits.source import Edit, Slot, Source, expression, slots
+from gradverify.verifier.verify.kept import Allowance
 
 if TYPE_CHECKING:
     from gradverify.verifier.diagnose.edits.search import TracedBackward

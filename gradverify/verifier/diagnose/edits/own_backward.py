@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.verifier import guard
-from gradverify.verifier.checks.kept import Allowance
 from gradverify.verifier.diagnose.edits.source import Edit, Source, source_of, with_helpers
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Kept, differentiate_again
 from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout
+from gradverify.verifier.verify.kept import Allowance
 
 Backward = Callable[..., Any]
 

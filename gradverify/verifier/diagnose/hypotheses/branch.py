@@ -15,7 +15,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gradverify.verifier.checks.wording import number
 from gradverify.verifier.diagnose.evidence import (
     Cause,
     Pair,
@@ -26,6 +25,7 @@ from gradverify.verifier.diagnose.evidence import (
 )
 from gradverify.verifier.diagnose.hypotheses.factor import SAME_FACTOR, factor_of
 from gradverify.verifier.numerics.problem import Block
+from gradverify.verifier.questions.wording import number
 
 Side = Literal["column", "row"]
 """`column` for the entries of the block's input, `row` for those of its output."""

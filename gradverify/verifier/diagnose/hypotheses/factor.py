@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from gradverify.verifier.checks.wording import number
 from gradverify.verifier.diagnose.evidence import (
     Cause,
     Explanation,
@@ -32,6 +31,7 @@ from gradverify.verifier.diagnose.evidence import (
     times_too_large,
     wrong_ones,
 )
+from gradverify.verifier.questions.wording import number
 
 SAME_FACTOR = 1e-6
 """Factors that are fitted at two points are the same number within this share."""

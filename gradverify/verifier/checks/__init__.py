@@ -1,1 +1,0 @@
-"""What is checked of one sample: its first and second order, references, the contract of backward."""

@@ -1,1 +1,0 @@
-"""Importing the user's module and finding what in it has a backward."""

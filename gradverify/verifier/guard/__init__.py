@@ -1,0 +1,476 @@
+"""The one place that calls user code. Whatever it does comes back as a value: `Returned` or `Raised`.
+
+What this machine lacks: a GPU, and what follows for kernels that want one; a package; memory.
+
+An exception that tells of the machine says nothing of the Function: it is not verified, and has not failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import sys
+from bdb import BdbQuit
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from gradverify.model import RaisedError
+from gradverify.verifier.guard import dispatching
+from gradverify.verifier.guard.devices import accelerators, kind_of
+from gradverify.verifier.guard.global_state import leave_modes, modes
+from gradverify.verifier.guard.raised_errors import (
+    OF_ANOTHER_VERSION,
+    OF_THE_INTERPRETER,
+    describe,
+    is_raised_by_hand,
+    not_imported,
+)
+
+WANTS_A_GPU = (
+    "active drivers ([])",  # triton
+    "Torch not compiled with CUDA enabled",
+    "No CUDA GPUs are available",
+    "Found no NVIDIA driver",
+)
+"""Parts of messages of torch and Triton for a call that a GPU would have answered."""
+
+_NO_KERNEL = re.compile(
+    r"Could not run '([\w:.]+)' with arguments from the '(\w+)' backend.*for these backends: \[([^\]]*)",
+    re.DOTALL,
+)
+"""torch's message of an operator without kernels there: its name, that backend, those that it has."""
+
+_OF_GPUS = frozenset({"CUDA", "HIP", "XPU", "MPS"})
+"""Backends of an operator's kernels that a GPU runs."""
+
+_SPEAKS_OF_A_GPU = re.compile(r"(?i:\b(?:cuda|gpus?|nvidia|rocm)\b|\bis_cuda\b)|\bHIP\b")
+"""In a message, or in the line that raises it: the author may refuse tensors that are elsewhere."""
+
+
+_NO_POINTER = "cannot be accessed from Triton (cpu tensor?)"
+"""In Triton's message for a tensor of the CPU, where a kernel is compiled."""
+
+_NO_MEMORY = "can't allocate memory"
+"""In torch's message for an allocation on the CPU that the system refuses."""
+
+_NO_NUMPY = "{device} device type tensor to numpy"
+"""In torch's message of Tensor.numpy, which takes tensors of the CPU alone; `device` may be `cuda:0`."""
+
+
+def needs_the_cpu(error: RaisedError, device: str) -> str:
+    """What to do where a forward on a device runs what is for the CPU alone; empty for every other error."""
+    kind = kind_of(device)
+    message = re.sub(rf"\b{kind}:\d+", kind, error.message)
+    kernels = _NO_KERNEL.match(message)
+    of_the_cpu = kernels is not None and kernels[2] == kind.upper() and "CPU" in kernels[3].split(", ")
+    if kind == "cpu" or not (of_the_cpu or _NO_NUMPY.format(device=kind) in message):
+        return ""
+    return "It runs on the CPU alone, as it is written. `devices: [cpu]` in a spec skips it elsewhere."
+
+
+_GONE = re.compile(
+    r"^module '([\w.]+)' has no attribute '(\w+)'(?:\.\n(.+))?"
+    r"|deprecated .* and is now removed|^`([\w.]+)` was removed in .*?\. (.+)"
+)
+"""What modules and torch say of what they once had, and of what to use in its place."""
+
+
+def of_another_version(error: RaisedError) -> str:
+    """What an installed package no longer has, or never had; empty for every other error."""
+    gone = _gone(error)
+    return f"{' '.join(filter(None, gone))} No inputs help." if gone else ""
+
+
+def of_another_version_at_import(error: RaisedError) -> str:
+    """The same where a module is imported, whose error is quoted in full: nothing where that says it."""
+    what, said = _gone(error) or ("", "")
+    return "" if said else what
+
+
+def _gone(error: RaisedError) -> tuple[str, str] | None:
+    """What is gone, and what its package says of it; None for every other error."""
+    is_module = error.type == "TypeError" and error.message.startswith("'module' object is not callable")
+    gone = _GONE.search(error.message) if error.type in {"AttributeError", "RuntimeError"} else None
+    if gone is None:
+        said = "What it calls is a module: it is misnamed, or was a function in another version."
+        return (said, "") if is_module else None
+    if gone[4]:
+        return f"`{gone[4]}` was removed.", f"Its package says: {gone[5]}"
+    if not gone[1]:
+        return None if is_raised_by_hand(error) else ("What it calls was removed from torch.", "")
+    file = getattr(sys.modules.get(gone[1].partition(".")[0]), "__file__", None) or ""
+    if "site-packages" not in file and "dist-packages" not in file:
+        return None  # a module of the user's own, which may be half imported
+    if gone[3]:
+        return f"`{gone[1]}` has no `{gone[2]}` here.", f"It says: {gone[3]}"
+    return OF_ANOTHER_VERSION.format(owner=gone[1], name=gone[2]), ""
+
+
+def lacking(error: RaisedError, device: str = "cpu") -> str:
+    """What a call on tensors of a device lacks, with what to do about it; empty for every other error."""
+    lacks, is_of_a_gpu = _lacking(error, device)
+    return f"{lacks}{_GPU}; `devices: [cuda]` in a spec skips it elsewhere." if is_of_a_gpu else lacks
+
+
+def lacking_at_import(error: RaisedError) -> str:
+    """The same where a module is imported, which no spec skips."""
+    lacks, is_of_a_gpu = _lacking(error, "cpu")
+    return f"{lacks}{_GPU}." if is_of_a_gpu else lacks
+
+
+TOO_LARGE = "It takes more memory than there is here. Use smaller sizes."
+
+_GPU = "`--device cuda` verifies it where there is one"
+
+
+def lacks_memory(error: RaisedError) -> bool:
+    """Whether an exception tells that there was no memory for what was asked for."""
+    return error.type in {"MemoryError", "OutOfMemoryError"} or _NO_MEMORY in error.message
+
+
+def _lacking(error: RaisedError, device: str) -> tuple[str, bool]:
+    """What is lacking; whether it is a GPU, whose remedy is yet to be said."""
+    if error.type == OF_THE_INTERPRETER:
+        return (
+            "Without a GPU, kernels run in Triton's interpreter, which does not support all of Triton. ",
+            True,
+        )
+    absent = not_imported(error) or (TOO_LARGE if lacks_memory(error) else "")
+    if absent:
+        return absent, False
+    none = "" if accelerators() else ", and there is none here"
+    if not is_raised_by_hand(error):
+        kernels = _NO_KERNEL.match(error.message) if none else None
+        of_the_cpu = kernels if kernels is not None and kernels[2] == "CPU" else None
+        if of_the_cpu is not None and _OF_GPUS.isdisjoint(of_the_cpu[3].split(", ")):
+            return f"`{of_the_cpu[1]}` has no kernel here for such tensors. If it has one on a GPU, ", True
+        if none and (of_the_cpu is not None or any(words in error.message for words in WANTS_A_GPU)):
+            return f"It needs a GPU{none}. ", True
+        if device == "cpu" and _NO_POINTER in error.message:
+            return f"A kernel got a tensor of the CPU, and takes those on a GPU alone{none}. ", True
+    spoken = _speaking_of_a_gpu(error) if device == "cpu" else ""
+    return (f"{spoken} speaks of a GPU{none}: if it needs one, ", True) if spoken else ("", False)
+
+
+def _speaking_of_a_gpu(error: RaisedError) -> str:
+    """What of an exception by which tensors may be refused speaks of a GPU; empty where nothing does."""
+    if not (error.deliberate or error.type == "RuntimeError"):  # of a C++ operator's check
+        return ""
+    line = error.frames[-1].source if is_raised_by_hand(error) else ""
+    spoken = (("What it raises", error.message), ("The line that raises it", line))
+    return next((what for what, text in spoken if _SPEAKS_OF_A_GPU.search(text)), "")
+
+
+T = TypeVar("T")
+
+
+DEVICE = ""
+"""The default device while user code runs, where its module has set one; empty leaves it alone."""
+
+AFTER_A_CALL: Callable[[], None] | None = None
+"""What a worker does after each call of user code: counts it, and gives it back streams that it closed."""
+
+
+@dataclass
+class Calls:
+    """A count of calls."""
+
+    made: int = 0
+
+
+CALLS = Calls()
+"""Of user code, in this process."""
+
+LET_THROUGH: Callable[[BaseException], bool] | None = None
+"""Whether an exception is not user code's: none is in a worker; in a caller's process, those that end it."""
+
+LOST_WORDS = ("CUDA error:", "HIP error:", "device-side assert")
+"""Parts of messages of errors after which a context answers every call with the same error."""
+
+OF_BACKWARD = 1_000_003
+"""Added to a seed for the states that backward starts from; any number does."""
+
+
+@dataclass(frozen=True)
+class Returned(Generic[T]):
+    """User code came back with a value."""
+
+    value: T
+
+
+@dataclass(frozen=True)
+class Raised:
+    """User code raised; `error` holds its own frames alone."""
+
+    error: RaisedError
+
+
+class EndsTheTargetError(RuntimeError):
+    """What no check can make a value of: whatever is asked of the target from here on fails too."""
+
+
+class NotJudgedError(EndsTheTargetError):
+    """Nothing can be said of the target, and nothing is wrong with it."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        """Why, and what to do about it."""
+        super().__init__(message)
+        self.hint = hint
+
+
+class DeviceLostError(EndsTheTargetError):
+    """An accelerator's context is lost: whatever this process asks of it from here on fails too."""
+
+    def __init__(self, error: RaisedError) -> None:
+        """`error` is what user code raised, or what waiting for its kernels did."""
+        super().__init__(f"{error.type}: {error.message}")
+        self.error = error
+
+
+def is_device_lost(error: BaseException) -> bool:
+    """Whether an exception tells that an accelerator's context is lost: a kernel left its memory, say.
+
+    Which of these errors spoil the context no one documents for all devices: all count. Running out of
+    memory is none of them.
+    """
+    if isinstance(error, torch.cuda.OutOfMemoryError) or not isinstance(error, RuntimeError):
+        return False
+    raised_by_torch = type(error).__name__ == "AcceleratorError"  # since torch 2.8
+    return raised_by_torch or any(words in str(error) for words in LOST_WORDS)
+
+
+def call(function: Callable[..., T], *arguments: Any, **named: Any) -> Returned[T] | Raised:  # noqa: ANN401
+    """Call user code and turn every exception into a value.
+
+    `SystemExit` and `KeyboardInterrupt` too: the terminal's Ctrl-C never reaches this process, so one
+    that arrives here was raised by the code itself. Where it may be for us that it raises, the call is made
+    again as in a program of its own: without the modes that watch it, and with a compiler that has not seen
+    all our layouts and sizes. Not where something was written by then.
+    Raises `DeviceLostError` where nothing can be asked of the device any more: kernels are waited for, so
+    that it is this call's.
+    """
+    watching = dispatching.active()
+    versions = _versions(arguments) if watching or dispatching.is_compiler_loaded() else ()
+    found, is_compilers = _attempt(function, arguments, named)
+    if isinstance(found, Returned) or not (watching or is_compilers):
+        return found
+    if not all(mode.may_leave for mode in watching) or versions != _versions(arguments):
+        return found
+    if is_compilers:
+        dispatching.forget_compiled()
+    with dispatching.left(watching):
+        return _attempt(function, arguments, named)[0]
+
+
+def _attempt(
+    function: Callable[..., T], arguments: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[Returned[T] | Raised, bool]:
+    """What a call came back with, and whether torch's compiler raised it."""
+    entered = modes()
+    try:
+        result = function(*arguments, **named) if not DEVICE else _with_its_device(function, arguments, named)
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
+        return Returned(result), False
+    except BaseException as error:
+        if lets_through(error) or isinstance(error, EndsTheTargetError):
+            raise
+        if is_device_lost(error):
+            raise DeviceLostError(describe(error)) from error
+        return Raised(describe(error)), dispatching.is_of_compiler(error)
+    finally:
+        if modes() != entered:  # those of the code's own, which ours must not run in
+            leave_modes(entered)
+        CALLS.made += 1
+        if AFTER_A_CALL is not None:
+            AFTER_A_CALL()
+
+
+def _versions(arguments: Sequence[Any]) -> list[int]:
+    """How often each tensor among some arguments was written to."""
+    several = (a if isinstance(a, list | tuple) else (a,) for a in arguments)
+    tensors = (one for values in several for one in values if isinstance(one, torch.Tensor))
+    return [t._version for t in tensors if not t.is_inference()]  # noqa: SLF001 - its only name
+
+
+def under(
+    mode: contextlib.AbstractContextManager[Any], function: Callable[[], T], otherwise: Callable[[], T]
+) -> T:
+    """Call user code under a mode of ours; where it raises, `otherwise` without. Raises what that raises."""
+    try:
+        with mode:
+            return function()
+    except Exception as error:
+        if is_device_lost(error) or lets_through(error) or isinstance(error, EndsTheTargetError):
+            raise
+    return otherwise()
+
+
+def lets_through(error: BaseException) -> bool:
+    """Whether an exception is not user code's, but whoever's who debugs it."""
+    return LET_THROUGH is not None and LET_THROUGH(error)
+
+
+def _with_its_device(function: Callable[..., T], arguments: Sequence[Any], named: Mapping[str, Any]) -> T:
+    with torch.device(DEVICE):
+        return function(*arguments, **named)
+
+
+class LeavingTheCallers:
+    """Leave alone for a while what is meant for the caller, in whose own process user code runs.
+
+    Exits, Ctrl-C, a debugger that is left, and whatever else is no `Exception`: a test runner's time limit.
+    """
+
+    def __enter__(self) -> None:
+        global LET_THROUGH  # noqa: PLW0603 - what `call` looks at; set back on the way out
+        self._before = LET_THROUGH
+        LET_THROUGH = _is_the_callers
+
+    def __exit__(self, *_: object) -> None:
+        global LET_THROUGH  # noqa: PLW0603
+        LET_THROUGH = self._before
+
+
+def _is_the_callers(error: BaseException) -> bool:
+    return isinstance(error, BdbQuit) or not isinstance(error, Exception)
+
+
+class RandomStates:
+    """The random states every call starts from, so that a stochastic forward repeats itself.
+
+    Covers torch (CPU and every CUDA device), `random` and NumPy where user code has loaded it. Backward
+    starts from others than forward: between the two a training step draws as it likes, so a backward that
+    draws a mask again instead of keeping it must not find forward's.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Seed every generator for backward and for forward, and remember the states."""
+        self._of_backward = _Generators.seeded(seed + OF_BACKWARD)
+        self._of_forward = self._last = _Generators.seeded(seed)
+
+    def replay(self) -> None:
+        """Set every generator to where forward starts."""
+        self._last = self._of_forward
+        self._last.set_back()
+
+    def replay_for_backward(self) -> None:
+        """Set every generator to where backward starts."""
+        self._last = self._of_backward
+        self._last.set_back()
+
+    def untouched(self) -> bool:
+        """Whether nothing has drawn a random number since the last replay."""
+        return self._last.untouched()
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave every generator as it is for what runs inside, as a checkpoint does for a second forward."""
+        last, now = self._last, _Generators.now()
+        numpy = sys.modules.get("numpy")
+        of_numpy = None if numpy is None else numpy.random.get_state()
+        try:
+            yield
+        finally:
+            now.set_back()
+            if numpy is not None:
+                numpy.random.set_state(of_numpy)
+            self._last = last
+
+    def forwards_alone(self) -> RandomStates:
+        """The same where backward finds what forward found, too: it draws the same numbers there."""
+        return _ForwardsAlone(self)
+
+
+@dataclass(frozen=True)
+class _Generators:
+    """The states of every generator at one time."""
+
+    of_python: tuple[Any, ...]
+    of_torch: torch.Tensor
+    of_cuda: list[torch.Tensor]
+    numpy_seed: int
+
+    @classmethod
+    def seeded(cls, seed: int) -> _Generators:
+        """Seed them; NumPy when it is set back, where user code has loaded it by then."""
+        random.seed(seed)
+        # Not `torch.manual_seed`: for every kind of device not in use it keeps a stack trace, which takes
+        # longer than a small forward.
+        torch.default_generator.manual_seed(seed % 2**63)
+        if cuda_in_use():
+            torch.cuda.manual_seed_all(seed % 2**63)
+        return cls.now(seed % 2**32)
+
+    @classmethod
+    def now(cls, numpy_seed: int = 0) -> _Generators:
+        """As they are; of NumPy's only the seed is known."""
+        cuda = torch.cuda.get_rng_state_all() if cuda_in_use() else []
+        return cls(random.getstate(), torch.get_rng_state(), cuda, numpy_seed)
+
+    def set_back(self) -> None:
+        random.setstate(self.of_python)
+        torch.set_rng_state(self.of_torch)
+        if self.of_cuda:
+            torch.cuda.set_rng_state_all(self.of_cuda)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:  # as an attribute: NumPy loads its `random` only when it is first asked for
+            numpy.random.seed(self.numpy_seed)
+
+    def untouched(self) -> bool:
+        if random.getstate() != self.of_python or not torch.equal(torch.get_rng_state(), self.of_torch):
+            return False
+        if self.of_cuda and not all(map(torch.equal, torch.cuda.get_rng_state_all(), self.of_cuda)):
+            return False
+        numpy = sys.modules.get("numpy")
+        if numpy is None:
+            return True
+        now = numpy.random.get_state()
+        fresh = _numpy_state(self.numpy_seed)
+        return bool(now[2] == fresh[2] and (now[1] == fresh[1]).all())
+
+
+@lru_cache(maxsize=64)
+def _numpy_state(seed: int) -> tuple[Any, ...]:
+    """The state of NumPy's generator once it is seeded. Remembered: making one takes as long as a forward."""
+    numpy = sys.modules["numpy"]
+    state: tuple[Any, ...] = numpy.random.RandomState(seed).get_state()
+    return state
+
+
+class _ForwardsAlone(RandomStates):
+    """Those of another, without backward's own."""
+
+    def __init__(self, states: RandomStates) -> None:
+        self._states = states
+
+    def replay(self) -> None:
+        self._states.replay()
+
+    def replay_for_backward(self) -> None:
+        self._states.replay()
+
+    def untouched(self) -> bool:
+        return self._states.untouched()
+
+
+def cuda_in_use() -> bool:
+    """Whether this process has used a CUDA device."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+@contextlib.contextmanager
+def default_dtype(name: str) -> Iterator[None]:
+    """Torch's default dtype while a target runs, by name; an empty one leaves it."""
+    before = torch.get_default_dtype()
+    if name:
+        torch.set_default_dtype(getattr(torch, name))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

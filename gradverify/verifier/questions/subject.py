@@ -1,0 +1,330 @@
+"""What is judged: a target with its callables, and that target at one point of one case.
+
+Points at which nothing can be judged, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+from torch.autograd import Function
+
+from gradverify.model import Case, CasePoint, Doubt, Finding, Point, RaisedError, Settings, Target
+from gradverify.rules import Family, rule
+from gradverify.verifier.guard import lacking, needs_the_cpu, of_another_version
+from gradverify.verifier.inputs.arguments import Argument, shown_inputs
+from gradverify.verifier.numerics.problem import CallProblem, Layout
+from gradverify.verifier.questions.reading import Reader
+from gradverify.verifier.ranks.across import Across
+from gradverify.verifier.targets.operators import Operator
+
+NOT_BUILT = (
+    "the inputs could not be built: {said}",
+    "Correct what builds them: `arguments:` is f(generator, device, dtype, **sizes), `make:` f(..., shape).",
+)
+ALL_CONSTANT = (
+    "none of the inputs requires grad, so backward is never called",
+    "Leave out `requires_grad: false` or `mutated: true` on a differentiated input, or write `skip:`.",
+)
+NOTHING_CHOSEN = (
+    "none of the chosen outputs ({said}) is differentiable",
+    "`outputs:` counts positions from 0, as forward returned them.",
+)
+EIGHT_BITS = (
+    "forward returns {said}: numbers of 8 bits are not supported",
+    "Name a function in `target:` that returns what is computed from them in more digits.",
+)
+SUBCLASS = (
+    "forward returns `{said}`, a subclass of Tensor with operations of its own: that is not supported",
+    "Name a function in `target:` that returns plain tensors: `y.as_subclass(torch.Tensor)`.",
+)
+UNREADABLE = (
+    "forward returns {said}, whose numbers torch cannot read one by one: that is not supported",
+    "Name a function in `target:` that returns ordinary tensors.",
+)
+RETURNS_NOTHING = (
+    "`{said}` returns no tensor: there is nothing to differentiate",
+    "Name a function in `target:` that returns the tensors to be verified.",
+)
+"""Message and hint of GV001."""
+
+
+@dataclass(frozen=True)
+class NoSample:
+    """Nothing can be judged at this point: why, or that the target declares no gradient."""
+
+    findings: tuple[Finding, ...] = ()
+    no_gradient: bool = False
+    raised: RaisedError | None = None
+
+
+def unusable(reason: tuple[str, str], where: CasePoint, said: str = "") -> NoSample:
+    """GV001 for one of the reasons above."""
+    return NoSample((_finding("GV001", reason[0].format(said=said), reason[1], where),))
+
+
+def not_built(error: RaisedError, where: CasePoint) -> NoSample:
+    """The function that builds the inputs raised."""
+    message = NOT_BUILT[0].format(said=f"{error.type}: {error.message}")
+    return NoSample((_finding("GV001", message, NOT_BUILT[1], where, raised=error),), raised=error)
+
+
+def forward_raised(
+    arguments: tuple[Argument, ...], error: RaisedError, where: CasePoint, *, inferred: bool
+) -> NoSample:
+    """Forward raised, on inputs that a spec declares valid or on `inferred` ones."""
+    tensors: Sequence[Tensor] = [a.value for a in arguments if isinstance(a.value, Tensor)]
+    device = tensors[0].device.type if tensors else "cpu"
+    missing = lacking(error, device) or needs_the_cpu(error, device)
+    after = f" (after {first_line(error.after)})" if error.after else ""
+    said = f"{first_line(error.message)}{after}"
+    code, message = "GV001", f"forward raised {error.type}: {said}"
+    if missing:
+        hint = missing
+    elif inferred:
+        message = f"on inferred inputs {message}"
+        hint = of_another_version(error) or "Write a spec that gives this Function valid inputs."
+    elif not all(t.numel() for t in tensors):
+        code, message = "GV412", f"forward raised {error.type} for an empty input: {said}"
+        hint = "An empty batch is an ordinary input. If size 0 is not valid, leave it out of the spec."
+    else:
+        code = "GV002"
+        hint = "If these inputs are not valid, narrow `shape`, `range` or `domain` in the spec"
+        hint += ", or list what goes together as `cases:`." if where.options else "."
+    found = _finding(code, message, hint, where, raised=error, shown_inputs=shown_inputs(arguments))
+    return NoSample((found,), raised=error)
+
+
+def _finding(code: str, message: str, hint: str, where: CasePoint, **fields: Any) -> Finding:  # noqa: ANN401
+    return Finding(code, rule(code).severity, message, hint=hint, case=where, **fields)
+
+
+def first_line(text: str) -> str:
+    """The first line of a message, shortened."""
+    line = text.strip().splitlines()[0] if text.strip() else "(no message)"
+    return line if len(line) <= 160 else line[:157] + "..."
+
+
+__all__ = [
+    "Float64",
+    "Native",
+    "NoSample",
+    "Sample",
+    "Subject",
+    "Surrogate",
+    "called_with",
+    "first_line",
+]
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """What a spec declares about a deliberate gradient."""
+
+    function: Callable[..., Any] | None = None
+    """The composite whose gradient is meant; None where only a reason is given."""
+    arguments: tuple[str, ...] = ()
+    """Names of the inputs it is called with; empty: what forward got."""
+    inputs: tuple[str, ...] = ()
+    """Inputs whose gradient it replaces; empty: all."""
+
+    def covers(self, name: str | None) -> bool:
+        """Whether an input's gradient is the surrogate's."""
+        return not self.inputs or name is None or name in self.inputs
+
+
+@dataclass(frozen=True)
+class Float64:
+    """It takes float64, and computes in it."""
+
+
+@dataclass(frozen=True)
+class Native:
+    """It has no float64 path."""
+
+    dtype: str
+    """The dtype in which it is called."""
+    why: str
+    """Why it has none, as the end of a sentence."""
+    brief: bool = False
+    """A call is long: only the questions that find the commonest mistakes are asked."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A target ready to be called."""
+
+    target: Target
+    function: Callable[..., Any]
+    """`Class.apply` or the callable itself."""
+    settings: Settings
+    reader: Reader | None = None
+    """Reads backward's raw returns; None for callables, whose backward is not one Python function."""
+    reference: Callable[..., Any] | None = None
+    reference_arguments: tuple[str, ...] = ()
+    """Names of the arguments that the reference is called with; empty: what forward got."""
+    outputs: tuple[int, ...] | None = None
+    """Positions of the outputs to differentiate; None for all that are differentiable."""
+    hook: Callable[..., Any] | None = None
+    inferred: bool = False
+    doubts: tuple[Doubt, ...] = ()
+    """What of inferred inputs was invented."""
+    spares: tuple[Case, ...] = ()
+    """Of inferred inputs: cases at other sizes, at which a mismatch may be looked for again."""
+    surrogate: Surrogate | None = None
+    """What the spec declares about a gradient that is deliberately not the derivative."""
+    precision: Float64 | Native = Float64()
+    """What its gradient is judged in: decided for each combination of options before any check."""
+    short: str = ""
+    """The format of 16 bits or fewer in which it computes inside: its float64 path has those operations in
+    float64. Empty for none."""
+    dtypes: tuple[str, ...] = ()
+    """Dtypes it is judged in, as the command line or the spec lists them; empty for the default."""
+    internals: str = ""
+    """`float32`: the spec says that nothing inside is rounded to a shorter dtype."""
+    live: Mapping[str, Any] = field(default_factory=dict)
+    """The objects that the spec's inputs name, by their path."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Every parameter of forward in call order; those with a default have it as value, the others `...`."""
+    options: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The values of each option in all cases, by its name."""
+    own_forward: Callable[..., Any] | None = None
+    """A Function's forward without autograd's wrapping; None for anything else."""
+    function_class: type[Function] | None = None
+    """The Function itself; None for anything else."""
+    operator: Operator | None = None
+    """The operator of torch's dispatcher that it is; None for anything else."""
+    binds_defaults: bool = False
+    """torch fills in the defaults of forward: it does where `setup_context` gets the ctx."""
+    other_devices: tuple[str, ...] = ()
+    """Devices on which its gradients must be the same."""
+    across: Across | None = None
+    """The target on several ranks; None in one process."""
+    is_base: bool = True
+    """No listed case comes before this one: what is asked once is asked here."""
+    is_first_of_options: bool = True
+    """No case before this one has its combination of options: what is asked once for each is asked here."""
+    again: Callable[[Sequence[Any]], Callable[..., Any]] | None = None
+    """Of a module: see `BuiltModule.again`."""
+    learnt: dict[object, object] = field(default_factory=dict)
+    """What was learnt of the target from sample to sample."""
+    rebuilt: Callable[[str], Callable[..., Any]] | None = None
+    """A module's call with the module built on another device; None for what needs no building."""
+
+    @property
+    def native(self) -> str:
+        """The dtype in which it is called where it has no float64 path; empty: float64."""
+        return self.precision.dtype if isinstance(self.precision, Native) else ""
+
+    @property
+    def why_native(self) -> str:
+        """Why it has none; empty where it has one."""
+        return self.precision.why if isinstance(self.precision, Native) else ""
+
+    @property
+    def brief(self) -> bool:
+        """Only the questions that find the commonest mistakes are asked."""
+        return isinstance(self.precision, Native) and self.precision.brief
+
+    def on(self, device: str) -> Subject:
+        """The target on another device. Raises what building a module there does."""
+        function = self.function if self.rebuilt is None else self.rebuilt(device)
+        return replace(self, function=function, settings=replace(self.settings, device=device))
+
+    @property
+    def has_python_backward(self) -> bool:
+        """Backward is one Python function with a ctx: it can mark outputs, and may get undefined grads."""
+        return self.function_class is not None or (
+            self.operator is not None and self.operator.backward is not None
+        )
+
+    def call(self, *arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
+        """Call the target, and let the reader know what backward has to answer for."""
+        result = self.function(*arguments)
+        if self.reader is not None:
+            self.reader.expect(result, arguments)
+        return result
+
+    def reference_by_name(self, parameters: Sequence[str]) -> Callable[..., Any] | None:
+        """The reference as a function of what forward gets, None where there is none."""
+        if self.reference is None or not self.reference_arguments:
+            return self.reference
+        return called_with(self.reference, [parameters.index(name) for name in self.reference_arguments])
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A subject at one point of one case: what every check starts from."""
+
+    subject: Subject
+    case: Case
+    point: Point
+    draw: int
+    arguments: tuple[Argument, ...]
+    problem: CallProblem
+    outputs_returned: int
+    disconnected: tuple[int, ...] = ()
+    """Floating outputs of a callable that carry no graph."""
+    exact: tuple[Argument, ...] = ()
+    """The arguments in float64, where the target is called in a native dtype."""
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is called in a native dtype: some argument was rounded to it."""
+        return bool(self.exact)
+
+    @property
+    def family(self) -> Family:
+        """The family of checks to which what is said of its first derivative belongs."""
+        return Family.PRECISION if self.is_native else Family.GRADCHECK
+
+    @property
+    def key(self) -> int:
+        """A small number that differs between the samples of a case: chooses probes."""
+        return self.case.seed % 8191 + self.draw
+
+    @property
+    def inputs(self) -> Layout:
+        """Layout of the differentiable inputs."""
+        return Layout.of(self.problem.primals)
+
+    def position_of(self, name: str) -> int:
+        """Position in the call of an argument, or of the list that it is an item of.
+
+        Raises `KeyError` for a name that is not an argument.
+        """
+        position, open_list = -1, ""
+        for argument in self.arguments:
+            position += not (argument.in_list and argument.in_list == open_list)
+            open_list = argument.in_list
+            if name in {argument.name, argument.in_list}:
+                return position
+        raise KeyError(name)
+
+    def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - fields of Finding
+        """A finding made here, with its rule's severity unless another is given."""
+        made = Finding(
+            code=code,
+            severity=rule(code).severity,
+            message=message,
+            case=self.where,
+            shown_inputs=shown_inputs(self.arguments),
+        )
+        return replace(made, **fields)
+
+    @property
+    def where(self) -> CasePoint:
+        """The case, point and draw, for a finding."""
+        return CasePoint(self.case.id, self.case.sizes, self.case.options, self.point, self.draw)
+
+
+def called_with(function: Callable[..., Any], positions: Sequence[int]) -> Callable[..., Any]:
+    """A function of all arguments that calls one with some of them."""
+
+    def call(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
+        return function(*(arguments[p] for p in positions))
+
+    return call

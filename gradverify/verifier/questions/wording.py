@@ -1,0 +1,278 @@
+"""Turning matrices into what a person reads: entries, a small map, and sentences.
+
+Findings on inferred inputs as inconclusive ones, each with its reason.
+
+What of a derivative could not be judged and why, in words: each reason has another remedy (GV109).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Entries, Entry, Finding, JacobianMap, indexed
+from gradverify.rules import rule
+from gradverify.verifier.numerics.problem import Block
+from gradverify.verifier.questions.result import Uncovered
+from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.witnesses.answers import WORST
+from gradverify.verifier.witnesses.rounding import survives_float32
+
+MAP_LIMIT = 24
+"""Rows and columns up to which a Jacobian block is drawn."""
+
+
+def vector_entries(
+    actual: Tensor, expected: Tensor, bound: Tensor, wrong: Tensor, block: Block, *, of_output: bool = False
+) -> Entries:
+    """The wrong entries of one input, or of one output, worst first. All tensors are flat parts of it."""
+    difference = (actual - expected).abs().nan_to_num(torch.inf, torch.inf)
+    count = int(wrong.sum())
+    order = torch.where(wrong, difference, -1.0).argsort(descending=True, stable=True)[:WORST]
+    worst = []
+    for k in order[:count].tolist():
+        index = block.index(block.start + k)
+        output, source = (index, None) if of_output else ((), index)
+        worst.append(Entry(output, source, actual[k].item(), expected[k].item(), bound[k].item()))
+    return Entries(count, wrong.numel(), tuple(worst), compared_with="reference")
+
+
+def map_of(
+    claimed: Tensor,
+    expected: Tensor,
+    wrong: Tensor,
+    output: Block,
+    source: Block,
+    names: tuple[str, str],
+) -> JacobianMap | None:
+    """A picture of one block: how far each wrong entry is off, in steps below the largest."""
+    difference = (claimed - expected).abs()
+    rows, columns = wrong.shape
+    if rows > MAP_LIMIT or columns > MAP_LIMIT or rows * columns < 2 or not wrong.any():
+        return None
+    finite = torch.where(difference.isfinite(), difference, torch.zeros_like(difference))
+    largest = finite[wrong].max().item() or 1.0
+    thresholds = tuple(_round(largest * share) for share in (0.01, 0.1, 0.5))
+    steps = torch.stack([~(difference < t) for t in thresholds]).sum(dim=0)
+    levels = torch.where(wrong, 1 + steps, 0).tolist()
+    return JacobianMap(
+        row_labels=tuple(indexed(names[0], output.index(output.start + i)) for i in range(rows)),
+        column_labels=tuple(indexed(names[1], source.index(source.start + j)) for j in range(columns)),
+        levels=tuple(map(tuple, levels)),
+        thresholds=(thresholds[0], thresholds[1], thresholds[2]),
+        actual=_rounded(claimed),
+        expected=_rounded(expected),
+    )
+
+
+def _rounded(matrix: Tensor) -> tuple[tuple[float, ...], ...]:
+    """The values to the digits that a report shows."""
+    return tuple(tuple(float(number(value)) for value in row) for row in matrix.tolist())
+
+
+def output_name(position: int, outputs_returned: int) -> str:
+    """How a sentence calls an output: not at all where there is only one."""
+    return f"output {position}" if outputs_returned > 1 else "the output"
+
+
+def gradient_of(sample: Sample, position: int, name: str) -> str:
+    """How a sentence calls the gradient of one (output, input)."""
+    of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
+    return f"the gradient{of_output} with respect to `{name}`"
+
+
+def apart(one: float, other: float) -> tuple[str, str]:
+    """Two numbers with four significant digits each, or with as many as tell them apart."""
+    said = number(one), number(other)
+    for digits in range(6, 18, 2):
+        if said[0] != said[1] or one == other:
+            break
+        said = f"{one:.{digits}g}", f"{other:.{digits}g}"
+    return said
+
+
+def is_finite(entries: Entries) -> bool:
+    """Whether the worst entry that backward gave is a number."""
+    return not entries.worst or math.isfinite(entries.worst[0].actual)
+
+
+def number(value: float) -> str:
+    """Four significant digits; no sign before a zero."""
+    return f"{value + 0.0:.4g}"
+
+
+def count_of(wrong: int, checked: int) -> str:
+    """`3 of 60 entries`, `all 60 entries`, `its only entry`."""
+    if checked == 1:
+        return "its only entry"
+    return f"all {checked} entries" if wrong == checked else f"{wrong} of {checked} entries"
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.1g}")
+
+
+def percent(share: float) -> str:
+    """A share in percent; 100 is said of a whole alone."""
+    return "100 %" if share == 1 else f"{min(100 * share, 99.0):.2g} %"
+
+
+def listed_names(names: Sequence[str]) -> str:
+    """`x`, `x` and `y`, `x`, `y` and `z`: in backticks."""
+    quoted = [f"`{name}`" for name in names]
+    return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
+
+
+MOST_NAMED = 3
+"""Guesses that one sentence names."""
+
+IF_VALID = "If such inputs are valid, this is a mistake: confirm them in the spec `gradverify init` drafts."
+
+
+def invented(finding: Finding, invented: Sequence[str], hint: str = IF_VALID) -> Finding:
+    """The finding on inputs of which something was guessed."""
+    named = list(invented)
+    if len(named) > MOST_NAMED:  # `gradverify init` writes them all
+        named = [*named[: MOST_NAMED - 1], f"{len(named) - MOST_NAMED + 1} others"]
+    what = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+    said = f"inputs inferred: {finding.message}; but gradverify guessed {what}"
+    return _inconclusive(finding, said, hint)
+
+
+def if_guessed(finding: Finding, what: Iterable[str]) -> Finding | None:
+    """The finding as one that hangs on what was guessed; None where that is nothing."""
+    named = tuple(filter(None, what))
+    return invented(finding, named) if named else None
+
+
+def undeclared(finding: Finding, why: str, declared: str) -> Finding:
+    """The finding at values that a spec neither declares nor excludes; `declared` is what excludes them."""
+    where = "at values that the spec neither lists nor excludes"
+    said = f"{where}, {finding.message}; but {why}, so they may not be valid"
+    return _inconclusive(finding, said, declare(declared))
+
+
+def of_other_buffers(finding: Finding, names: Sequence[str]) -> Finding:
+    """The finding where buffers of a module hold other values than the equal ones it is built with."""
+    buffers = f"the buffer{'s' if len(names) > 1 else ''} {listed_names([f'self.{n}' for n in names])}"
+    said = (
+        f"with other values in {buffers}, {finding.message}; but as it is built, all entries of a buffer "
+        "are equal, so others may not be valid"
+    )
+    return _inconclusive(
+        finding,
+        said,
+        "If such buffers never hold anything else, numbers can take their place. If they may, this is a "
+        "mistake: give an entry of its own to a subclass that is built with such values, and it fails.",
+    )
+
+
+def declare(what: str) -> str:
+    """How a spec tells a domain from a mistake."""
+    return (
+        f"If such values are not valid, say so in a spec: {what}. If they are, this is a mistake: declare "
+        "them, and it fails."
+    )
+
+
+def joined(signs: Sequence[str]) -> str:
+    """`that ... (one sign; another)` of several `that ... (a sign)`."""
+    first, *others = signs
+    more = "".join(f"; {one.partition('(')[2].removesuffix(')')}" for one in others)
+    return f"{first.removesuffix(')')}{more})" if others else first
+
+
+def deliberate(finding: Finding, meant: str) -> Finding:
+    """The finding where the source or the numbers say that no derivative is meant."""
+    hint = (
+        "If it is meant, say so in a spec: `surrogate: {reason: ...}`, or `surrogate:` with a composite "
+        "whose gradient it is. If one input is computed from others, make them together: `arguments:`. "
+        "Else this is a mistake."
+    )
+    said = f"inputs inferred: {finding.message}; but gradverify guessed {meant}"
+    return replace(_inconclusive(finding, said, hint), cause="looks-surrogate")
+
+
+def refused(finding: Finding) -> Finding:
+    """The finding of an exception that backward raises on purpose."""
+    said = "forward took them, but they may not be what is meant"
+    hint = "Write a spec with valid inputs (shapes, domain, range) and run again."
+    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", hint)
+
+
+def doubted(finding: Finding, declared: str) -> Finding:
+    """The finding that is not there at inputs of another kind, which a spec declares as `declared`."""
+    said = f"but not with {declared}, so these may not be valid"
+    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", declare(declared))
+
+
+def _inconclusive(finding: Finding, message: str, hint: str) -> Finding:
+    severity = rule("GV109").severity
+    suspected = finding.code
+    return replace(finding, code="GV109", suspected=suspected, severity=severity, message=message, hint=hint)
+
+
+def not_verified(sample: Sample, position: int, name: str, unknown: Uncovered) -> Finding:
+    """That one (output, input) pair could not be judged, and why."""
+    said = f"{gradient_of(sample, position, name)} could not be verified: {unknown.reason}"
+    return sample.finding("GV109", said, hint=unknown.hint, output=position, input=name)
+
+
+KEEP_THE_DTYPE = (
+    "Something in backward computes in float32 (`.float()`, torch.empty without dtype, a float32 constant): "
+    "keep the dtype of grad_output."
+)
+
+WITHIN_TOLERANCE = (
+    "A truncated constant, a series that ends early or a lower precision inside backward; it is within the "
+    "tolerance."
+)
+
+NOT_FINITE = (
+    "Look for 0/0, log(0), sqrt(0) or an overflow in backward at these inputs; mask with torch.where on the "
+    "denominator, not on the result."
+)
+
+FEWEST_FINITE = 3
+"""Entries on the other side that a condition on the values must tell apart."""
+
+
+NEARLY = 1e-4
+"""Relative error of a value that is right but for a lower precision inside."""
+
+FEWEST_SHORT = 4
+"""Values that need more digits than float32's without which nothing is said of them."""
+
+
+def is_float32(values: Tensor, expected: Tensor) -> bool:
+    """Whether values carry float32 precision only: each survives it and is near what needs more digits."""
+    told = (values != 0) & ~survives_float32(expected)
+    near = (values - expected).abs() <= NEARLY * expected.abs()
+    return int(told.sum()) >= FEWEST_SHORT and bool((survives_float32(values) & near)[told].all())
+
+
+def where_nonfinite(sample: Sample, name: str, nonfinite: Tensor) -> str:
+    """Which values of the input the columns that are not finite have, and no other: one value, or all large.
+
+    `nonfinite` is the block's mask, m × n. Empty where no such condition tells them apart.
+    """
+    place = sample.problem.input_names.index(name)
+    block = sample.inputs.blocks[place]
+    columns = nonfinite.any(dim=0)
+    values = sample.problem.primals[place].detach().reshape(-1)
+    if block.is_complex or block.chosen is not None or values.numel() != columns.numel():
+        return ""
+    bad, good = values[columns].to("cpu", torch.float64), values[~columns].to("cpu", torch.float64)
+    if good.numel() < FEWEST_FINITE:
+        return ""
+    if bool((bad == bad[0]).all()) and not bool((good == bad[0]).any()):
+        return f"It is NaN or infinite exactly where `{name}` is {number(bad[0].item())}."
+    low, high = good.abs().max().item(), bad.abs().min().item()
+    if bad.numel() >= FEWEST_FINITE and high > low:
+        large, small = number(high), number(low)
+        return f"It is NaN or infinite where |{name}| is at least {large}, and finite up to {small}."
+    return ""

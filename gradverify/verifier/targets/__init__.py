@@ -1,0 +1,1 @@
+"""What a module defines, and how each kind of it is called."""
