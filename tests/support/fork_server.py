@@ -166,7 +166,7 @@ def _become(message, passed):
     os.environ.update(message["environment"])
     verdicts_only.apply()
     if message["asked"] == "template":
-        from gradverify.verifier import template as of_verifier  # noqa: PLC0415 - not where torch is missing
+        from gradverify.verifier.process import template as of_verifier  # noqa: PLC0415 - not where torch is missing
 
         control, lifeline, log = passed
         _take_streams(log, log, "backslashreplace")

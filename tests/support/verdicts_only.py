@@ -17,7 +17,7 @@ def apply():
     """Patch what this process has imported, or will: what its template forks."""
     if CAUSES_OF not in os.environ:
         return
-    from gradverify.verifier import run, server  # noqa: PLC0415 - in the fork that it is for
+    from gradverify.verifier.process import run, server  # noqa: PLC0415 - in the fork that it is for
     from gradverify.verifier.diagnose import findings  # noqa: PLC0415
 
     names, causes_of = frozenset(os.environ[CAUSES_OF].split()), findings.causes_of

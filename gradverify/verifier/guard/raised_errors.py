@@ -118,7 +118,7 @@ def _module_of(frame: Frame) -> Module:
     return module_of("".join(linecache.getlines(frame.file)))
 
 
-_OUR_CODE = str(Path(__file__).resolve().parent)
+_OUR_CODE = str(Path(__file__).resolve().parents[1])
 _TORCH_CODE = (str(Path(torch.__file__).parent), str(Path(torch.__file__).resolve().parent))
 """Two where an installer links packages into an environment."""
 

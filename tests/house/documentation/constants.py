@@ -13,7 +13,7 @@ FOLDERS = (
     "verifier/verify",
     "verifier/numerics",
     "verifier/inputs",
-    "verifier/checks",
+    "verifier/questions/dtypes",
     "verifier/neighbours",
     "verifier/questions",
 )

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from extent import with_long
-from gradverify.verifier.checks import kept
+from gradverify.verifier.verify import kept
 
 from gradverify.events import AllowanceSpent, DiagnosisStarted, Found, Verify
 from gradverify.model import Effort, InputSource, Parameter, Settings, Target, TargetKind, TargetPlan
