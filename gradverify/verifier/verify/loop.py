@@ -154,7 +154,7 @@ def _at_undeclared(
         state.add_branches(sample)
     state.count_calls(sample)
     state.points += found.judged
-    result = guarded_at_undeclared(sample, found.result)
+    result = guarded_at_undeclared(sample, found.result, asked.excuses)
     if found.raised is not None and hangs_on_no_guess(sample, found.raised):
         result = CheckResult((backward_raised(sample, found.raised),), Outcome.FAILED)
     state.add(sample.family if subject.surrogate is None else Family.REFERENCE, result)
