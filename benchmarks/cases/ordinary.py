@@ -13,7 +13,7 @@ from planting import Planted, differs
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.verifier.collect.discover import wrapped_backward
+from gradverify.verifier.targets.discover import wrapped_backward
 
 Inputs = tuple[Tensor, ...]
 

@@ -17,8 +17,8 @@ def apply():
     """Patch what this process has imported, or will: what its template forks."""
     if CAUSES_OF not in os.environ:
         return
-    from gradverify.verifier.process import run, server  # noqa: PLC0415 - in the fork that it is for
     from gradverify.verifier.diagnose import findings  # noqa: PLC0415
+    from gradverify.verifier.process import run, server  # noqa: PLC0415 - in the fork that it is for
 
     names, causes_of = frozenset(os.environ[CAUSES_OF].split()), findings.causes_of
     findings.causes_of = lambda plan, *given: causes_of(plan, *given) if plan.name in names else iter(())

@@ -3,13 +3,12 @@
 import pytest
 import torch
 from extent import with_long
-from gradverify.verifier.verify import kept
 
 from gradverify.events import AllowanceSpent, DiagnosisStarted, Found, Verify
 from gradverify.model import Effort, InputSource, Parameter, Settings, Target, TargetKind, TargetPlan
 from gradverify.verifier import guard
 from gradverify.verifier.process.run import verify
-from gradverify.verifier.verify import shrinking
+from gradverify.verifier.verify import kept, shrinking
 from gradverify.verifier.verify.building import Live
 from gradverify.verifier.verify.kept import LEAST, Allowance
 from gradverify.verifier.verify.shrinking import MOST_CALLS
