@@ -95,7 +95,7 @@ _FATAL = re.compile(r"^Fatal Python error: (?P<what>.+)$", re.MULTILINE)
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 
-_SERVER = str(Path(_PACKAGE, "verifier", "worker.py")), "main"
+_SERVER = str(Path(_PACKAGE, "verifier", "process", "worker.py")), "main"
 """File and function of the worker's server: what called it is never the user's."""
 
 

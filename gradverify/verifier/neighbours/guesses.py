@@ -250,9 +250,7 @@ def guarded(
     return kept
 
 
-def guarded_at_undeclared(
-    sample: Sample, result: CheckResult, excuses: Excuses | None = None
-) -> CheckResult:
+def guarded_at_undeclared(sample: Sample, result: CheckResult, excuses: Excuses | None = None) -> CheckResult:
     """The same of findings at undeclared values; what was excused at others is excused there."""
     reasons = AT_UNDECLARED if sample.subject.inferred else (_constant_there,)
     return _excused(Near(sample), result, reasons, excuses=excuses)
