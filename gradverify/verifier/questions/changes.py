@@ -7,7 +7,7 @@ one change, else to two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, cycle, islice, zip_longest
@@ -187,7 +187,16 @@ def _in_pairs(kinds: Sequence[tuple[list[Change], list[Change | None]]]) -> list
         ]
         for numbers in (cover(levels, (), ()).rows if kinds else ())
     ]
-    return _without_gaps([*rows, *zip_longest(*left)])
+    met_often = {change for strong, _ in kinds for change in strong}
+    return _without_gaps(part for row in (*rows, *zip_longest(*left)) for part in _apart(row, met_often))
+
+
+def _apart(row: Sequence[Change | None], met_often: Collection[Change]) -> Iterator[list[Change | None]]:
+    """The calls of a row: what is undefined has no layout, so that one which is met once goes apart."""
+    once = [c for c in row if c is not None and c.code == OF_GRAD_OUTPUT and c not in met_often]
+    undefined = [c for c in row if c is not None and c.undefined is not None]
+    for left_out in (undefined, once) if once and undefined else ([],):
+        yield [change for change in row if change not in left_out]
 
 
 def _each_once(kinds: Sequence[Sequence[Change | None]]) -> list[Row]:
@@ -196,7 +205,7 @@ def _each_once(kinds: Sequence[Sequence[Change | None]]) -> list[Row]:
     return _without_gaps(list(zip(*(islice(cycle(kind), most) for kind in kinds), strict=True)))
 
 
-def _without_gaps(rows: Sequence[Sequence[Change | None]]) -> list[Row]:
+def _without_gaps(rows: Iterable[Sequence[Change | None]]) -> list[Row]:
     """Different rows of changes, where something is changed."""
     return list(dict.fromkeys(filter(None, (tuple(c for c in row if c is not None) for row in rows))))
 
