@@ -77,9 +77,6 @@ SAID_BY_A_CHANGE = frozenset(
 SHORTER = "float32-inside"
 """So little is wrong there that the numbers fit others as well."""
 
-CONSTANT = "constant-factor"
-"""A size at one place is another cause than the same number at all of them."""
-
 PARTS = frozenset({"ignored-output", "chain-factor"})
 """Causes that a mistake on the way to several gradients may seem to be in one of them, by chance."""
 

@@ -51,11 +51,6 @@ class AtUndeclared:
     raised: RaisedError | None = None
     """What backward raised."""
 
-    @property
-    def is_right(self) -> bool:
-        """Something could be measured, and all of it is as it should be."""
-        return self.judged and not self.result.findings
-
 
 SILENCE = AtUndeclared(CheckResult(outcome=Outcome.NOT_RUN), judged=False)
 

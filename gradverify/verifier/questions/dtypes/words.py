@@ -58,7 +58,6 @@ HINT_RAISES = (
     'torch.amp.custom_bwd(device_type="{kind}"): autocast is then on in backward too. With '
     "`cast_inputs=torch.float32` both compute in float32."
 )
-HINT_REFUSES = "Leave {} out of `dtypes`, or let forward and backward accept it."
 HINT_DTYPE = "Use the dtype of the inputs, or torch.get_autocast_dtype(x.device.type)."
 HINT_NO_AUTOCAST = 'Write `ignore: {GV603: "why"}` in its spec where autocast is not meant.'
 
