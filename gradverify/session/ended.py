@@ -72,8 +72,9 @@ def _finding_of(planned: Planned, state: TargetState, error: WorkerError, reques
     stopped = _doing(state, frames) + (f", at {spot(frames[-1], planned.module.path)}" if frames else "")
     match error:
         case WorkerTooBigError():
-            message = f"it {error.how}, more than the {request.memory} MiB allowed: it was stopped {stopped}"
-            hint = "Use smaller sizes, or a larger --memory: importing torch alone takes some 200 to 400 MiB."
+            message = f"it {error.how}: it was stopped {stopped}"
+            larger = ", or a larger --memory: importing torch alone takes some 200 to 400 MiB"
+            hint = f"Use smaller sizes{larger * bool(request.memory)}."
             return _finding("GV903", message, hint, state, error, _raised(STOPPED, frames))
         case WorkerTimedOutError(calls=calls, seconds=seconds):
             message = f"not done within {request.timeout:g} s: it was stopped {stopped}"

@@ -5,9 +5,7 @@ Cases whose tensors cannot fit into memory: known before anything is run.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +28,7 @@ from gradverify.model import (
     tensors_of,
 )
 from gradverify.rules import RULES, rule
+from gradverify.session.memory import all_bytes
 from gradverify.session.modules import Module
 from gradverify.session.programs import own_program_of, record_command
 from gradverify.session.request import Request
@@ -41,12 +40,11 @@ from gradverify.spec.left_out import OPEN_SIZES
 from gradverify.spec.plan import plan_deduced, plan_function
 from gradverify.spec.read import SpecFile
 
-_LIMIT_OF_GROUP = Path("/sys/fs/cgroup/memory.max")
-
 
 def fitting(plan: TargetPlan, request: Request) -> tuple[TargetPlan, tuple[Finding, ...]]:
     """The plan without the cases that cannot fit, and a GV903 for each of those that its spec asks for."""
-    limit = request.memory << 20 or _of_this_machine(request.settings.device)
+    on_cpu = not request.settings.device.startswith("cuda")
+    limit = request.memory << 20 or (all_bytes() if on_cpu else 0)
     if plan.asked is None:
         return plan, ()
     small = with_cases(plan, replace(plan.asked, memory=limit))
@@ -67,18 +65,6 @@ def _too_large(case: Case, limit: str) -> Finding:
         case=CasePoint(case.id, case.sizes, case.options),
         hint="Use smaller sizes: most mistakes of a backward show at small sizes, too.",
     )
-
-
-def _of_this_machine(device: str) -> int:
-    """Bytes of memory, or fewer where the system gives this process fewer; 0 where that is not known."""
-    if device.startswith("cuda"):
-        return 0
-    found = []
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    with contextlib.suppress(OSError, ValueError):
-        found.append(int(_LIMIT_OF_GROUP.read_text("ascii")))
-    return min((one for one in found if one > 0), default=0)
 
 
 NOT_INFERRED = "no spec names it (--no-infer)"

@@ -139,19 +139,6 @@ def _remove_what_it_cannot(pid: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def resident_mib(group: int) -> int:
-    """The resident memory of a process group. Pages that processes share count once: a part for each."""
-    import psutil  # noqa: PLC0415 - where memory is limited
-
-    total = 0
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):  # it has ended meanwhile
-            if os.getpgid(process.pid) == group:
-                memory = process.memory_full_info()
-                total += getattr(memory, "pss", memory.rss)
-    return total >> 20
-
-
 def _descendants(pid: int) -> list[int]:
     """Children of a process, and theirs."""
     import psutil  # noqa: PLC0415 - once a worker ends

@@ -75,7 +75,7 @@ class Request:
     """Seconds for each target."""
     import_timeout: float = 300.0
     memory: int = 0
-    """MiB that the processes of a target may take, torch included; 0 for any amount."""
+    """MiB that the processes of a target may take, torch included; 0 for what this machine has."""
     jobs: int = 1
     """How many workers verify at once."""
     in_process: bool = False

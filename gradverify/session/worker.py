@@ -30,7 +30,8 @@ from gradverify.events import (
     from_line,
     to_line,
 )
-from gradverify.session.processes import Channel, Process, kill_all, resident_mib, start
+from gradverify.session.memory import excess
+from gradverify.session.processes import Channel, Process, kill_all, start
 from gradverify.session.template import Template
 from gradverify.session.worker_ended import (
     DISTURBED,
@@ -59,8 +60,8 @@ NUMBER_BITS = 62
 DUMP_LIMIT = 1.0
 """Seconds for a process that hangs to write where it hangs, before it is killed."""
 
-LOOK_SECONDS = 0.05
-"""Between two looks at a worker's memory where it is limited."""
+LOOK_SECONDS = 0.1
+"""Between two looks at a worker's memory."""
 
 E = TypeVar("E", bound="WorkerError")
 
@@ -136,7 +137,7 @@ class Worker:
 
         The search for a cause has as long again.
 
-        `memory` is what it may take, in MiB; 0 for any amount.
+        `memory` is what it may take, in MiB; 0 for what this machine has.
         Raises `WorkerError`; the worker is gone then.
         """
         self.ready()
@@ -145,7 +146,7 @@ class Worker:
         self._since = os.fstat(self._log.fileno()).st_size
         since = self._clock()
         deadline = since + limit
-        self._memory, self._called = memory, (0, 0.0)
+        self._memory, self._looked, self._called = memory, since, (0, 0.0)
         try:
             self._number = 1 + secrets.randbits(NUMBER_BITS)
             self._channel.send(to_line(self._number, request))
@@ -222,7 +223,7 @@ class Worker:
         while b"\n" not in self._buffer:
             remaining = deadline - self._clock()
             self._require_memory()
-            wait = min(remaining, LOOK_SECONDS) if self._memory else remaining
+            wait = min(remaining, LOOK_SECONDS)
             if remaining > 0 and not self._selector.select(wait) and wait < remaining:
                 continue
             if self._clock() >= deadline:
@@ -245,13 +246,12 @@ class Worker:
 
     def _require_memory(self) -> None:
         """Look at the memory of its processes now and then; kill them where it is too much."""
-        if not self._memory or self._clock() - self._looked < LOOK_SECONDS:
+        if self._clock() - self._looked < LOOK_SECONDS:
             return
         self._looked = self._clock()
-        taken = resident_mib(self._process.pid)
-        if taken > self._memory:
+        if how := excess(self._process.pid, self._memory):
             kill_all(self._process, DUMP_LIMIT)
-            raise self._over(WorkerTooBigError, f"took {taken} MiB of memory")
+            raise self._over(WorkerTooBigError, how)
 
     def _died(self) -> WorkerError:
         """What to raise after the channel was closed from the other side."""

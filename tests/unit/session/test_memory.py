@@ -8,7 +8,7 @@ import pytest
 
 from gradverify.cases.further import bytes_of
 from gradverify.model import Case, TensorInput, Verdict
-from gradverify.session import processes
+from gradverify.session import memory
 from gradverify.session.request import Request
 from gradverify.session.run import check
 from gradverify.session.selection import parse_target
@@ -57,6 +57,19 @@ def test_too_much(tmp_path, monkeypatch):
     assert "--memory 1024" in finding.reproduce
 
 
+def test_what_takes_more_than_is_left_of_this_machine_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(memory, "bytes_left", lambda: 1 << 30)
+    monkeypatch.setattr(memory, "all_bytes", lambda: 1 << 40)
+    (tmp_path / "m.py").write_text(HUNGRY)
+    hungry, modest = check(Request((parse_target("m.py"),), timeout=600)).targets
+    assert (hungry.status, modest.status) == (Verdict.UNCHECKED, Verdict.PASSED)
+    (finding,) = hungry.findings
+    assert finding.code == "GV903"
+    assert "and 1024 MiB are left of all: it was stopped in backward" in finding.message
+    assert finding.hint == "Use smaller sizes."
+
+
 def test_a_case_that_cannot_fit_is_reported_and_not_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.py").write_text(HUNGRY)
@@ -87,6 +100,6 @@ def test_memory_of_a_group():
     with subprocess.Popen([sys.executable, "-c", code], start_new_session=True, **pipes) as process:
         try:
             assert process.stdout.read(2) == bytes(2)
-            assert 100 <= processes.resident_mib(process.pid) < 250
+            assert 100 <= memory.resident_mib(process.pid) < 250
         finally:
             os.killpg(process.pid, 9)
