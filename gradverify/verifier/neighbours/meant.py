@@ -14,10 +14,9 @@ from itertools import islice, pairwise
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, RaisedError, tensors_of
+from gradverify.model import Entry, Finding, RaisedError, tensors_of
 from gradverify.verifier.guard.raised_errors import is_bound_nowhere
 from gradverify.verifier.neighbours.asking import Near, gradients_at, inputs_of, outputs_at, with_values
-from gradverify.verifier.neighbours.structures import is_constant_there
 from gradverify.verifier.neighbours.values import OF_THE_DERIVATIVE, OF_THE_DTYPE
 from gradverify.verifier.questions.reading import own_backward
 from gradverify.verifier.questions.result import NOT_REPEATED
@@ -51,11 +50,11 @@ JUMPS = (0.37, 7.3, -7.3, 1.1, -1.1, 2.3, -2.3, 61.0, -61.0)
 PARTS = 8
 """Parts of the distance, twice the largest entry, by which one entry moves to see whether forward jumps."""
 
-CUTS = 5
+CUTS = 7
 """How often the part in which it changes most is cut into as many again."""
 
-STAYS = 0.1
-"""Share of the first change which remains where it is a jump; of a kink 8^-4 does."""
+STAYS = 0.01
+"""Share of the first change which remains where it is a jump: of 8 bits 1/32 does, of a kink 8^-6."""
 
 INSIDE = 0.1
 """Factor on an input whose values may lie outside of its domain: moderate ones are inside of most then."""
@@ -139,7 +138,7 @@ def no_derivative_meant(near: Near, finding: Finding) -> Finding | None:
         return None
     said = [d.what for d in near.sample.subject.doubts if d.intent][:1]
     shown = near.once(chosen, finding.input or "") if finding.code != "GV108" else ""
-    if not shown and is_constant_there(finding) and _jumps(near.sample, finding):
+    if not shown and _jumps(near.sample, finding):
         shown = f"forward is a step in entries of `{finding.input}`, and backward gives them a gradient"
     signs = [*said, *([f"that backward should be the derivative ({shown})"] if shown else [])]
     return deliberate(finding, joined(signs)) if signs else None
@@ -180,38 +179,43 @@ def _is_flat(changed: Tensor) -> bool:
     return not bool(changed.all(dim=0).any()) and 2 * at_a_step <= changed.shape[1]
 
 
-def _moved(sample: Sample, finding: Finding, distance: float, entries: int | None = None) -> Tensor | None:
-    """The outputs where the entries that are most wrong, or the first `entries` of them, move alone."""
-    name, worst = str(finding.input), finding.entries.worst if finding.entries is not None else ()
+def _moved(sample: Sample, name: str, entries: Sequence[Entry], distance: float) -> Tensor | None:
+    """The outputs where some entries of an input move alone."""
     moved = inputs_of(sample)[name].clone()
-    for entry in worst[:entries]:
+    for entry in entries:
         moved[entry.input or ()] += distance
     return outputs_at(sample, {name: moved})
 
 
 def _jumps(sample: Sample, finding: Finding) -> bool:
-    """Whether forward jumps where the entry that is most wrong moves alone: what rounds it is a step there.
+    """Whether forward is constant, and jumps, where an entry that is wrong moves alone: it is rounded there.
 
     The part in which it changes most is cut into parts again: a jump stays.
     """
-    primal = inputs_of(sample)[str(finding.input)]
-    if primal.is_complex():
+    still, primal = [e for e in _worst(finding) if e.expected == 0], inputs_of(sample)[str(finding.input)]
+    if not still or primal.is_complex():
         return False
     low, width, first, last = -1.0, 2.0, 0.0, 0.0
+    scale = float(primal.abs().max().clamp_min(1.0))
     for _ in range(CUTS):
-        ends = [(low + width * k / PARTS) * primal.abs().max().clamp_min(1.0) for k in range(PARTS + 1)]
-        values = [_moved(sample, finding, float(end), 1) for end in ends]
+        ends = [(low + width * k / PARTS) * scale for k in range(PARTS + 1)]
+        values = [_moved(sample, str(finding.input), still[:1], end) for end in ends]
         changes = [0.0 if a is None or b is None else float((b - a).abs().max()) for a, b in pairwise(values)]
         last = max(changes)
         low, width, first = low + width * changes.index(last) / PARTS, width / PARTS, first or last
     return last > STAYS * first > 0
 
 
+def _worst(finding: Finding) -> Sequence[Entry]:
+    return finding.entries.worst if finding.entries is not None else ()
+
+
 def is_still(sample: Sample, finding: Finding) -> bool:
     """Whether no output moves where the entries that are most wrong move alone: at a tie one does."""
     if finding.input not in sample.problem.input_names:
         return False
-    base, *moved = (_moved(sample, finding, distance) for distance in (0.0, *FLAT))
+    name, entries = finding.input, _worst(finding)
+    base, *moved = (_moved(sample, name, entries, distance) for distance in (0.0, *FLAT))
     return base is not None and all(there is not None and torch.equal(there, base) for there in moved)
 
 
