@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice, pairwise
 
 import torch
@@ -16,7 +17,15 @@ from torch import Tensor
 
 from gradverify.model import Entry, Finding, RaisedError, tensors_of
 from gradverify.verifier.guard.raised_errors import is_bound_nowhere
-from gradverify.verifier.neighbours.asking import Near, gradients_at, inputs_of, outputs_at, with_values
+from gradverify.verifier.neighbours.asking import (
+    Near,
+    Neighbour,
+    gradients_at,
+    inputs_of,
+    is_right,
+    outputs_at,
+    with_values,
+)
 from gradverify.verifier.neighbours.values import OF_THE_DERIVATIVE, OF_THE_DTYPE
 from gradverify.verifier.questions.reading import own_backward
 from gradverify.verifier.questions.result import NOT_REPEATED
@@ -160,7 +169,7 @@ def chosen(sample: Sample, name: str) -> str:
     hidden = any(d.of_values for d in sample.subject.doubts)  # labels all alike leave nothing to depend on
     if not (hidden or moves or near.any()):
         return f"no output depends on `{named}`, and backward gives it a gradient"
-    return _drawn(sample)
+    return _drawn(sample, named)
 
 
 def _changed(sample: Sample, name: str, steps: Sequence[float]) -> Tensor:
@@ -219,10 +228,14 @@ def is_still(sample: Sample, finding: Finding) -> bool:
     return base is not None and all(there is not None and torch.equal(there, base) for there in moved)
 
 
-def _drawn(sample: Sample) -> str:
-    """That backward draws random numbers, and forward none."""
+def _drawn(sample: Sample, name: str) -> str:
+    """That backward draws random numbers, and not to get those again that forward drew."""
     states = sample.problem.random_states
-    if outputs_at(sample) is None or not states.untouched():
+    forward_draws = outputs_at(sample) is None or not states.untouched()
+    if not gradients_at(sample) or states.untouched():
         return ""
-    drew = bool(gradients_at(sample)) and not states.untouched()
-    return "backward draws random numbers, and forward none" if drew else ""
+    if not forward_draws:
+        return "backward draws random numbers, and forward none"
+    again = replace(sample.problem, random_states=states.forwards_alone())
+    drew_others = is_right(Neighbour(replace(sample, problem=again)), name) is False
+    return "backward draws random numbers beside those of forward" if drew_others else ""
