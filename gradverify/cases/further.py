@@ -10,8 +10,6 @@ are tried at 1 alone.
 Options are where code branches. A pair of them occurs together in some case, three need not: `causal`, with a
 mask and without dropout, say. Each that no case has is judged once, at the sizes of the base case; and where
 they are few, so is every combination with listed sizes, of which a stride, a window and a length make three.
-So is each value of an option beside the base case: what is kept for a shape, and hangs on an option, is wrong
-where two calls differ in nothing else.
 """
 
 from __future__ import annotations
@@ -19,16 +17,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gradverify.cases.beside import with_values_beside
-from gradverify.cases.inputs import GIVEN
 from gradverify.cases.past import past_constants
 from gradverify.cases.selecting import matches
 from gradverify.cases.sweep import (
-    OTHER_SIZES,
     PAIRWISE,
     PAIRWISE_FIRST,
     Sweep,
@@ -45,9 +41,6 @@ from gradverify.cases.sweep import (
 from gradverify.model import (
     Case,
     Effort,
-    Input,
-    ListInput,
-    LiteralInput,
     Parameter,
     SizeConstant,
     TargetPlan,
@@ -61,17 +54,11 @@ MOST_SPARES = 3
 SMALLEST = 3
 """Other sizes start here: at 1 and 2 a flip, a shift and a transposition are the same."""
 
-REACH = 5
-"""A size is odd where it was even as long as it need not grow by more than this: Jacobians grow with it."""
-
 ALL_ALIKE = 3
 """What every open size is in a square case: odd, and no multiple of anything usual."""
 
 MOST_OPEN = 8
 """Cases at open sizes: the two with others, and six sizes at 1; each costs a few evaluations."""
-
-FEWEST_OPTIONS = 3
-"""Of two, pairs have every combination."""
 
 MOST_COMBINED = 16
 """Combinations that are judged; each costs a few evaluations."""
@@ -138,7 +125,7 @@ def with_cases(plan: TargetPlan, asked: Asked) -> TargetPlan:
     cases = listed.cases[:1] if quick else listed.cases
     bases = () if quick else with_each_option(cases)
     open_sized = [] if asked.inferred else [case for base in bases for case in _open_sized(sweep, base)]
-    together = () if quick else combined(sweep, cases, inferred=asked.inferred)
+    together = () if quick else _combined(sweep, cases, inferred=asked.inferred)
     at_ends = bases if asked.inferred or asked.effort is Effort.THOROUGH else ()
     past, untried = past_constants(sweep, whole.cases, None if quick or asked.selected else asked.constants)
     plan = replace(
@@ -147,8 +134,8 @@ def with_cases(plan: TargetPlan, asked: Asked) -> TargetPlan:
         cases=with_values_beside(_ready(asked, cases), asked.thresholds),
         infeasible=listed.infeasible,
         declared=_ready(asked, whole.cases) if quick else (),
-        spares=_ready(asked, spare_cases(sweep, whole.cases)) if asked.spares else (),
-        open_sized=_ready(asked, (*open_sized, *together)),
+        spares=_ready(asked, _spares(sweep, whole.cases)) if asked.spares else (),
+        open_sized=_ready(asked, (*open_sized, *itertools.islice(together, MOST_COMBINED))),
         degenerate=_ready(asked, [c for base in at_ends for c in _at_ends(sweep, base, asked.inferred)]),
         beyond=tuple(replace(one, case=_ready(asked, [one.case])[0]) for one in past),
         not_beyond=untried,
@@ -157,7 +144,7 @@ def with_cases(plan: TargetPlan, asked: Asked) -> TargetPlan:
     return _fitting(_selected(plan, asked), asked.memory)
 
 
-def _ready(asked: Asked, cases: Sequence[Case]) -> tuple[Case, ...]:
+def _ready(asked: Asked, cases: Iterable[Case]) -> tuple[Case, ...]:
     return tuple(in_call_order(case, asked.seed, asked.name, asked.order) for case in cases)
 
 
@@ -248,45 +235,24 @@ def _at(sweep: Sweep, base: Case, others: Iterator[dict[str, int]]) -> Iterator[
             yield replace(case, id=case_id(case.sizes, case.options))
 
 
-def combined(sweep: Sweep, cases: Sequence[Case], *, inferred: bool) -> tuple[Case, ...]:
-    """Cases that pairs leave out, those with the sizes of the first one before others; without seeds.
-
-    Sizes that were `inferred` are combined no further.
-    """
-    if sweep.hook or sweep.rows != PAIRWISE or not cases:
-        return ()
-    factors, base = factors_of(sweep), cases[0]
-    known = {case.options for case in cases}
-    several = sum(not f.is_size and len(f.levels) > 1 for f in factors) >= FEWEST_OPTIONS
-    found = [
-        case
-        for case in _every(sweep, dict(base.sizes))
-        if _differing(case, base) == 1 or (several and case.options not in known)
-    ]
-    if not inferred and every_row(factors) <= MOST_COMBINED + len(cases):
-        found += _every(sweep, {})
-    listed = {case.id for case in cases}
-    new = {case.id: case for case in found if case.id not in listed}
-    return tuple(itertools.islice(new.values(), MOST_COMBINED))
+def are_few(sweep: Sweep, cases: int) -> bool:
+    """Whether every combination of sizes and options is judged, beside so many cases."""
+    return every_row(factors_of(sweep)) <= MOST_COMBINED + cases
 
 
-def _every(sweep: Sweep, sizes: Sizes) -> Iterator[Case]:
-    """A case for each combination of levels, of some sizes at one value each, whatever `where` says."""
-    sweep, factors = replace(sweep, where=()), factors_of(sweep)
-    levels = [(sizes[f.name],) if f.is_size and f.name in sizes else f.levels for f in factors]
-    for row in itertools.product(*levels):
+def _combined(sweep: Sweep, cases: Sequence[Case], *, inferred: bool) -> Iterator[Case]:
+    """Cases that pairs leave out; where they are many, or sizes `inferred`, at the sizes of the base case."""
+    if sweep.hook or sweep.rows != PAIRWISE:
+        return
+    factors, listed = factors_of(sweep), {case.id for case in cases}
+    fixed = {} if are_few(sweep, len(cases)) and not inferred else dict(cases[0].sizes)
+    for row in itertools.product(*((fixed[f.name],) if f.name in fixed else f.levels for f in factors)):
         case = case_at(sweep, *named(factors, row))
-        if isinstance(case, Case):
+        if isinstance(case, Case) and case.id not in listed:
             yield case
 
 
-def _differing(case: Case, base: Case) -> int:
-    """In how many options two cases differ; one that is left out differs from each that is given."""
-    ours, theirs = dict(case.options), dict(base.options)
-    return sum(ours.get(name, GIVEN) != theirs.get(name, GIVEN) for name in ours.keys() | theirs.keys())
-
-
-def spare_cases(sweep: Sweep, cases: Sequence[Case]) -> tuple[Case, ...]:
+def _spares(sweep: Sweep, cases: Sequence[Case]) -> Iterator[Case]:
     """Cases with other sizes that the spec allows, some for each combination of options; without seeds.
 
     They are run only to find out why a failing target is wrong: a law of the sizes needs two.
@@ -295,86 +261,22 @@ def spare_cases(sweep: Sweep, cases: Sequence[Case]) -> tuple[Case, ...]:
     for case in cases:
         if all(n > 0 for _, n in case.sizes):
             first.setdefault(case.options, case)
-    return tuple(spare for case in first.values() for spare in _spares(sweep, case))
-
-
-def _spares(sweep: Sweep, case: Case) -> Iterator[Case]:
-    if not case.sizes:
-        yield from at_other_dimensions(case)
-        return
-    found = (resized(sweep, case, other) for other in _other_sizes(sweep.dimensions(case)))
-    yield from [*{one.id: one for one in found if one is not None}.values()][:MOST_SPARES]
-
-
-def at_other_dimensions(case: Case) -> tuple[Case, ...]:
-    """The same for a case without named sizes: dimensions that are equal stay equal.
-
-    Empty where something else may follow from a dimension: an integer, an index, a structure with a bound.
-    """
-    found: list[Case] = []
-    for other in _other_sizes(dimensions_of(case)):
-        spare = with_dimensions(case, other)
-        if all(spare.inputs != known.inputs for known in found):
-            found.append(spare)
-    return tuple(found[:MOST_SPARES])
+    for case in first.values():
+        found = (resized(sweep, case, other) for other in _other_sizes(sweep.dimensions(case)))
+        yield from [*{one.id: one for one in found if one is not None}.values()][:MOST_SPARES]
 
 
 def _other_sizes(sizes: Sizes) -> Iterator[dict[str, int]]:
-    """Other values, pairwise different and at least three, the likeliest to be valid first."""
+    """Other values, pairwise different and at least three, the likeliest to be valid first.
+
+    Odd where they were even: at lengths of one parity alone, strided windows and halves allow readings that
+    are wrong at the others.
+    """
     for least, doubled in _PLANS:
         other = {name: n for name, n in sizes.items() if n < least}
-        for name in sizes:
+        for name, n in sizes.items():
             if name not in other:
-                chosen = [(sizes[known], m) for known, m in other.items()]
-                other[name] = 2 * sizes[name] if doubled else _unused(sizes[name], chosen)
+                odd = itertools.count(SMALLEST + (SMALLEST + n + 1) % 2, 2)
+                other[name] = 2 * n if doubled else next(k for k in odd if k not in other.values())
         if other != sizes:
             yield other
-
-
-def _unused(n: int, chosen: Sequence[tuple[int, int]]) -> int:
-    """A small size that nothing else has, odd where it was even, and not as far from the others as it was.
-
-    `chosen` are sizes with those in their places. At lengths of one parity alone, strided windows and halves
-    allow readings that are wrong at the others; where m - n stays 1, m - 1 may be n.
-    """
-    first = SMALLEST + (SMALLEST + n + 1) % 2
-    neighbours = {other + n - was for was, other in chosen if abs(n - was) == 1}
-    taken = {n, *neighbours, *(other for _, other in chosen)}
-    # One after the other: a size may be a billion.
-    near, all_others = range(first, n + REACH, 2), range(SMALLEST, n + REACH + 4 * len(chosen) + 4)
-    return next(k for k in itertools.chain(near, all_others) if k not in taken)
-
-
-def dimensions_of(case: Case) -> dict[str, int]:
-    """The dimensions of a case's tensors by their length; empty where they cannot be changed alone."""
-    if case.hook or case.annotations or case.init is not None or not all(map(_follows_no_size, case.inputs)):
-        return {}
-    return {str(n): n for an_input in case.inputs for tensor in tensors_of(an_input) for n in tensor.shape}
-
-
-def with_dimensions(case: Case, other: Sizes) -> Case:
-    """The case with other lengths in the place of those that `dimensions_of` names."""
-
-    def reshaped(an_input: Input) -> Input:
-        match an_input:
-            case TensorInput(shape=shape):
-                return replace(an_input, shape=tuple(other[str(n)] for n in shape))
-            case ListInput(items=items):
-                return replace(an_input, items=tuple(map(reshaped, items)))  # type: ignore[arg-type]
-            case _:
-                return an_input
-
-    return replace(case, id=OTHER_SIZES, inputs=tuple(map(reshaped, case.inputs)))
-
-
-def _follows_no_size(an_input: Input) -> bool:
-    match an_input:
-        case TensorInput():
-            plain = an_input.dtype.startswith(("float", "complex")) and not an_input.structure
-            return plain and not an_input.constant_at and not an_input.make and an_input.value is None
-        case ListInput(items=items):
-            return all(map(_follows_no_size, items))
-        case LiteralInput(value=value):
-            return isinstance(value, bool | float | str | None)
-        case _:
-            return False

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
-from gradverify.cases.further import Asked, dimensions_of, with_dimensions
+from gradverify.cases.further import Asked
 from gradverify.cases.sweep import in_call_order, resized
 from gradverify.model import WORLD, Case
 
@@ -16,19 +15,13 @@ Sizes = Mapping[str, int]
 
 
 def sizes_of(case: Case) -> dict[str, int]:
-    """What may be made smaller: its named sizes, else the dimensions of its tensors."""
-    if case.world:
-        return {name: n for name, n in case.sizes if name != WORLD}
-    return dict(case.sizes) or dimensions_of(case)
+    """What may be made smaller: its named sizes but for the number of ranks."""
+    return {name: n for name, n in case.sizes if name != WORLD or not case.world}
 
 
 def at_sizes_of(asked: Asked, case: Case, sizes: Sizes) -> Case | None:
     """A case at other sizes, seeded as any case; None where the spec forbids them."""
-    if case.sizes:
-        found = resized(asked.sweep, case, sizes)
-    else:
-        named = ",".join(map(str, sizes.values()))
-        found = replace(with_dimensions(case, sizes), id=f"{case.id} at {named}")
+    found = resized(asked.sweep, case, sizes)
     return None if found is None else in_call_order(found, asked.seed, asked.name, asked.order)
 
 

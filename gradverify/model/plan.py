@@ -52,10 +52,6 @@ class Beyond:
     """The spec lists the values of this size: that another one is valid is not said."""
     is_reported: bool = True
     """Whether the report says so where nothing becomes known past it: not of `range(3)`, mostly an axis."""
-    in_order: tuple[Case, ...] | None = None
-    """Where a size is as large as another that every listed case has larger: cases at the constant in which
-    none is. What is wrong must be so in one of them, for such an order may be a condition nobody wrote down.
-    None where the case itself keeps the order."""
     number: int = 0
     """The constant itself; 0 of one that the source does not have."""
 

@@ -22,7 +22,7 @@ from gradverify.rules import RULES
 from gradverify.session.folders import may_define, python_files
 from gradverify.session.request import Request
 from gradverify.session.selection import Selection, keyword_filter
-from gradverify.source import read_names
+from gradverify.source import module_of
 from gradverify.spec.read import SpecFile, is_path, module_path, named_modules, names_module, read_document
 from gradverify.spec.source import Complaint, Document, load
 
@@ -171,10 +171,10 @@ def _refuse_unknown_name(path: Path, name: str, spec: SpecFile | None) -> None:
         source = path.read_bytes()
     except OSError:
         return
-    names = read_names(source)
-    if names is None or names.dynamic or re.search(rf"\b{name}\b", source.decode("utf-8", "replace")):
+    module = module_of(source)
+    if not module.lacks(name) or re.search(rf"\b{name}\b", source.decode("utf-8", "replace")):
         return
-    meant = did_you_mean(name, [*known, *names.definitions])
+    meant = did_you_mean(name, [*known, *module.bound])
     raise UsageError(f"{shown_path(path)} has no target `{name}`{meant}")
 
 

@@ -1,9 +1,9 @@
 """ONE reading of source code: nothing is imported or run, and no torch is needed.
 
 Of a file's text: `module_of(text)` is its `Module`, parsed once; `functions_of(text)` gives each `Function`
-with its `Method`s, resolved along bases of the same module; `read_names` the names at its top, with the
-`Signature` of each. What its values and sizes are held against: `thresholds`, `size_constants`. Of a live
-function: `Method.of(f)`; `iterates`, `compares`, `scales_by_sizes`, `cuts`, of it and its helpers.
+with its `Method`s, resolved along bases of the same module. What its values and sizes are held against:
+`thresholds`, `size_constants`. Of a live function: `Method.of(f)`; `iterates`, `compares`, `scales_by_sizes`,
+`cuts`, of it and its helpers.
 
 Answers are frozen dataclasses; a `Place` is where something stands. Who builds or searches trees (edits, and
 the search for inputs) takes them from `definition(f)`, with what reads a node in `gradverify.source.tree`.
@@ -26,15 +26,12 @@ from gradverify.source.live import (
 from gradverify.source.method import Method, returned
 from gradverify.source.module import Binders, Import, Module, import_line, is_bound_above, module_of
 from gradverify.source.names import (
-    ModuleNames,
-    Signature,
     applied,
     is_not_a_tensor,
     is_sibling,
     may_define,
     names_to_complete,
     parts_of,
-    read_names,
     siblings_of,
 )
 from gradverify.source.reachable import GROUPS, communicates, size_constants, thresholds, uses_complex
@@ -58,9 +55,7 @@ __all__ = [
     "Import",
     "Method",
     "Module",
-    "ModuleNames",
     "Place",
-    "Signature",
     "applied",
     "called_name",
     "communicates",
@@ -88,7 +83,6 @@ __all__ = [
     "names_to_complete",
     "parameters_of",
     "parts_of",
-    "read_names",
     "returned",
     "root_name",
     "scales_by_sizes",

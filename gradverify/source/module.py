@@ -167,6 +167,10 @@ class Module:
         imports = tuple(one for one in imports_of(seen) if one.bound == name)
         return Binders(imports, any(name in _names_given(node) for node in seen))
 
+    def lacks(self, name: str) -> bool:
+        """Whether it certainly has no such name at its top."""
+        return self.binders(name, 0) == Binders((), otherwise=False) and "__getattr__" not in self.functions
+
 
 @lru_cache(maxsize=KEPT_MODULES)
 def module_of(source: str | bytes) -> Module:

@@ -1,145 +1,34 @@
-"""What a module's names are and how its targets are called, as far as the source alone decides that.
+"""What names and annotations in a module's source tell of its targets.
 
-A class whose forward is inherited, a decorated function, a name defined twice: there is no signature then,
-and binding decides with live objects.
-
-Which of them may be Functions, operators, or the plain version of a Function.
-
-What a `*args` parameter holds: what a tuple is unpacked to, sizes with a star among them.
+Which may be Functions, operators, or the plain version of a Function; and by what names the author calls what
+a `*args` parameter holds: what a tuple is unpacked to, what the Function is applied to.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from gradverify.model import Parameter
-from gradverify.source.module import UNREADABLE, Module, imports_of, module_of, seen_from
+from gradverify.source.module import Module, module_of
 from gradverify.source.tree import (
-    INNER,
     Def,
     assigned,
     bare_name,
-    defaults_of,
     each,
     every_parameter,
     integer,
-    is_none,
     last_name,
     name_of,
     parameters_of,
 )
 
-_KEEPS_SIGNATURE = {"staticmethod", "custom_fwd", "no_grad", "enable_grad", "ignore"}
-"""Decorators under which `forward` still takes the parameters that its source shows."""
-_TAKES_CTX = {"Function", "InplaceFunction", "NestedIOFunction", "Module"}
-"""Bases whose `forward` has a first parameter that callers do not pass."""
-_DYNAMIC = {"globals", "vars", "exec", "setattr"}
-"""Calls at the top of a module that may define any name."""
-_NOT_A_TENSOR = {"int", "tuple", "Tuple", "Size", "list", "List", "Sequence", "Iterable"}
+_NOT_A_TENSOR = re.compile(
+    r"""['"]?(?:(?:\w+\.)*Optional\[)?(?:\w+\.)*(?:int|tuple|Tuple|Size|list|List|Sequence|Iterable)"""
+    r"""(?:\[[^|]*\])?(?:\s*\|\s*None)?\]?['"]?"""
+)
 """Annotations for which a bare list is no tensor shape but the value itself."""
-_NEUTRAL = {"None", "Optional", "Union", "Annotated"}
-
-
-@dataclass(frozen=True)
-class Signature:
-    """How a target is called."""
-
-    label: str
-    """`Linear.forward` for a class, the function's own name else."""
-    parameters: tuple[Parameter, ...]
-
-    def __str__(self) -> str:
-        """Return `Linear.forward(input, weight, bias)`."""
-        return f"{self.label}({', '.join('*' * p.variadic + p.name for p in self.parameters)})"
-
-
-@dataclass(frozen=True)
-class ModuleNames:
-    """The names at the top of one module."""
-
-    names: frozenset[str]
-    definitions: frozenset[str]
-    """The classes and functions among them."""
-    signatures: Mapping[str, Signature]
-    dynamic: bool
-    """Star imports, `__getattr__` or `globals()`: there may be more names than the source shows."""
-
-
-def read_names(source: bytes) -> ModuleNames | None:
-    """Return what a module defines, or None where its source does not parse."""
-    module = module_of(source)
-    if module.error is not None:
-        return None
-    nodes = [*seen_from(module.tree, 0, INNER)]  # what runs at import
-    imported = [one.bound for one in imports_of(nodes)]
-    seen, dynamic = [*imported], "*" in imported
-    definitions: dict[str, ast.ClassDef | Def] = {}
-    for node in nodes:
-        match node:
-            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                seen.append(name)
-                definitions[name] = node
-            case ast.Name(id=name, ctx=ast.Store()):
-                seen.append(name)
-            case ast.Call(func=ast.Name(id=name)):
-                dynamic = dynamic or name in _DYNAMIC
-            case ast.Global(names=names):
-                seen += names
-            case _:
-                pass
-    signatures = {
-        name: signature
-        for name, node in definitions.items()
-        if seen.count(name) == 1 and (signature := _signature(node, module)) is not None
-    }
-    dynamic = dynamic or "__getattr__" in definitions
-    return ModuleNames(frozenset(seen), frozenset(definitions), signatures, dynamic)
-
-
-def _signature(node: ast.ClassDef | Def, module: Module) -> Signature | None:
-    if isinstance(node, Def):
-        return None if node.decorator_list else _of_arguments(node.name, node.args)
-    methods = [item for item in node.body if isinstance(item, Def)]
-    named = {method.name: method for method in methods}
-    forward, context = named.get("forward"), named.get("setup_context")
-    if (
-        node.decorator_list
-        or node.keywords
-        or forward is None
-        or sum(method.name == "forward" for method in methods) > 1
-        or not {bare_name(decorator) for decorator in forward.decorator_list} <= _KEEPS_SIGNATURE
-    ):
-        return None
-    if context is None and not _takes_ctx(node, forward):
-        return None
-    parts = parts_of(node.name, forward, context, module)
-    return _of_arguments(f"{node.name}.forward", forward.args, int(context is None), parts)
-
-
-def _takes_ctx(node: ast.ClassDef, forward: Def) -> bool:
-    """Whether the first parameter is no input (`ctx`, `self`), for certain."""
-    first = next(iter(parameters_of(forward)), "")
-    by_base = bool(first and node.bases) and {*map(bare_name, node.bases)} <= _TAKES_CTX
-    return by_base or first in {"ctx", "self", "context"}
-
-
-def _of_arguments(
-    label: str, arguments: ast.arguments, leading: int = 0, parts: tuple[Parameter, ...] = ()
-) -> Signature | None:
-    """None where `**kwargs` are taken; the `leading` parameters are left out."""
-    by_name = arguments.kwonlyargs
-    parameters = [
-        Parameter(a.arg, default is not None, _annotation(a), keyword_only=a in by_name)
-        for a, default in defaults_of(arguments)
-    ]
-    if arguments.vararg:
-        annotation = _annotation(arguments.vararg)
-        variadic = Parameter(arguments.vararg.arg, annotation=annotation, variadic=True, parts=parts)
-        parameters.insert(len(parameters) - len(by_name), variadic)
-    return None if arguments.kwarg else Signature(label, tuple(parameters[leading:]))
 
 
 def _annotation(argument: ast.arg) -> str:
@@ -148,26 +37,7 @@ def _annotation(argument: ast.arg) -> str:
 
 def is_not_a_tensor(annotation: str) -> bool:
     """Whether an annotation says int, tuple, list or Size, so that a bare list cannot be a tensor's shape."""
-    try:
-        heads = set(_heads(ast.parse(annotation.strip(), mode="eval").body)) - _NEUTRAL
-    except UNREADABLE:
-        return False
-    return bool(heads) and heads <= _NOT_A_TENSOR
-
-
-def _heads(node: ast.expr) -> list[str]:
-    """Return the outermost names of an annotation: `Optional[Tuple[int, int]]` gives `None` and `Tuple`."""
-    match node:
-        case ast.Constant(value=str() as text):
-            return _heads(ast.parse(text, mode="eval").body)
-        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return _heads(left) + _heads(right)
-        case ast.Subscript(value=value, slice=inner):
-            members = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-            told = {"Annotated": members[:1], "Optional": members, "Union": members}
-            return [head for one in told.get(last_name(value), [value]) for head in _heads(one)]
-        case _:
-            return ["None" if is_none(node) else last_name(node) or "?"]
+    return _NOT_A_TENSOR.fullmatch(annotation) is not None
 
 
 def parts_of(name: str, forward: Def, setup_context: Def | None, module: Module) -> tuple[Parameter, ...]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-
-from gradverify.cases.further import Asked, combined
+from gradverify.cases.further import Asked, are_few
 from gradverify.cases.inputs import (
     COMPLEX,
     FLOATING,
@@ -15,11 +12,13 @@ from gradverify.cases.inputs import (
     TensorSpec,
 )
 from gradverify.cases.messages import listed
-from gradverify.cases.sweep import PAIRWISE, Sweep, broken, every_row, factors_of
-from gradverify.model import Annotation, Case, Effort, TargetPlan
+from gradverify.cases.sweep import PAIRWISE, Sweep
+from gradverify.model import Annotation, Effort, TargetPlan
 
-MOST_ORDERS = 2
-"""Pairs of sizes that are named."""
+BEYOND_PAIRS = "combinations of sizes and options beyond pairs"
+
+OTHER_ORDERS = "other orders of sizes than those of its cases"
+"""A tall matrix is differentiated by another formula than a wide one."""
 
 COMPILED = "torch.compile (--select GV503)"
 """What runs by default only where the module itself compiles."""
@@ -33,33 +32,37 @@ SECOND_ORDER = "second derivatives at sizes and combinations beside those of its
 OPEN_SIZES = "other sizes, which the spec leaves open"
 
 
-def left_out(plan: TargetPlan, asked: Asked) -> Iterator[str]:
-    """Yield phrases, the most telling first, of a plan with the cases of an effort."""
-    sweep, effort, inferred = asked.sweep, asked.effort, asked.inferred
-    quick, thorough = effort is Effort.QUICK, effort is Effort.THOROUGH
-    undemanded = [item.name for item in sweep.inputs if not inferred and _is_never_differentiated(item)]
-    if undemanded:  # backward may return one all the same
-        yield f"the gradient{'s' * (len(undemanded) > 1)} of {listed(undemanded)} (requires_grad: false)"
+def left_out(plan: TargetPlan, asked: Asked) -> list[str]:
+    """Phrases, the most telling first, of a plan with the cases of an effort."""
+    sweep, inferred = asked.sweep, asked.inferred
+    quick, thorough = asked.effort is Effort.QUICK, asked.effort is Effort.THOROUGH
+    names = [item.name for item in sweep.inputs if not inferred and _is_never_differentiated(item)]
+    undemanded = (
+        f"the gradient{'s' * (len(names) > 1)} of {listed(names)} (requires_grad: false)" if names else ""
+    )
     known = len(plan.declared or plan.cases)
     missing = known - len(plan.cases)
-    if missing > 0:
-        yield f"{missing} other case{'s' * (missing > 1)}"
-    judged = 0 if quick else len(combined(sweep, plan.cases, inferred=inferred))
-    if not thorough and sweep.rows == PAIRWISE:
-        beyond = every_row(factors_of(sweep)) - known - judged - plan.infeasible
-        yield from [f"{beyond} combination{'s' * (beyond > 1)} beyond pairs"] * (beyond > 0)
-    if quick:
-        yield "extreme and special values"
-    if (inferred or not thorough) and not sweep.hook:
-        yield from _sizes(sweep, effort, inferred=inferred)
-    if sweep.sizes and not inferred and not sweep.hook:
-        yield from _orders(sweep, plan.cases)
-    if not quick and (judged or sweep.automatic):
-        yield SECOND_ORDER
-    if not thorough:
-        yield "further draws of values"
-    yield COMPILED
-    yield THREE_TOGETHER
+    sized = (inferred or not thorough) and not sweep.hook
+    rows = [
+        # backward may return one all the same
+        (undemanded, undemanded),
+        (missing, f"{missing} other case{'s' * (missing > 1)}"),
+        (not thorough and sweep.rows == PAIRWISE and not are_few(sweep, known), BEYOND_PAIRS),
+        (quick, "extreme and special values"),
+        (sized and quick and sweep.automatic, OPEN_SIZES),
+        (sized and (sweep.automatic or inferred), "size 0"),
+        (sized and not inferred and _lists_no_ends(sweep), "sizes 0 and 1 where the spec does not list them"),
+        (len(sweep.sizes) > 1 and not inferred and not sweep.hook, OTHER_ORDERS),
+        (not quick and plan.open_sized, SECOND_ORDER),
+        (not thorough, "further draws of values"),
+        (True, COMPILED),
+        (True, THREE_TOGETHER),
+    ]
+    return [phrase for holds, phrase in rows if holds]
+
+
+def _lists_no_ends(sweep: Sweep) -> bool:
+    return any(n not in values for _, values in sweep.sizes for n in (0, 1))
 
 
 def _is_never_differentiated(item: InputSpec) -> bool:
@@ -73,35 +76,3 @@ def _is_never_differentiated(item: InputSpec) -> bool:
             return wanted is False
         case _:
             return False
-
-
-def _sizes(sweep: Sweep, effort: Effort, *, inferred: bool) -> Iterator[str]:
-    if inferred and effort is not Effort.QUICK:
-        if sweep.sizes:
-            yield "size 0"
-        return
-    if sweep.automatic and effort is Effort.QUICK:
-        yield OPEN_SIZES
-    elif sweep.automatic:
-        yield "size 0"
-    if any(n not in values for _, values in sweep.sizes for n in (0, 1)):
-        yield "sizes 0 and 1 where the spec does not list them"
-
-
-def _orders(sweep: Sweep, cases: Sequence[Case]) -> Iterator[str]:
-    """Listed sizes of which one is the larger in every case, although the spec forbids no other order.
-
-    A tall matrix is differentiated by another formula than a wide one.
-    """
-    names = [name for name, _ in sweep.sizes]
-    sizes = [{n: size for n, size in case.sizes if n in names} for case in cases]
-    never = [
-        f"{a} below {b}"
-        for a, b in itertools.permutations(names, 2)
-        if all(one[a] >= one[b] for one in sizes)
-        and any(one[a] > one[b] for one in sizes)
-        and broken(sweep, {**dict(cases[0].sizes), a: sizes[0][b], b: sizes[0][a]}) is None
-    ]
-    if never:
-        more = ", ..." if len(never) > MOST_ORDERS else ""
-        yield f"another order of sizes ({', '.join(never[:MOST_ORDERS])}{more})"

@@ -28,13 +28,10 @@ def plan_function(  # noqa: PLR0913 - what the run decides
 
     Tolerances that are None come from the function's own `tolerance`, else from the spec's defaults, where it
     has none from what is `configured` (rtol, atol); so does the seed. Inputs are put in call order by
-    `parameters` where the caller knows the live ones, else by what the module's source shows, else they stay
-    in the order of the spec; lists of tensors are splatted where the parameter is a `*args`. `effort` decides
-    how many of the combinations become cases.
+    the live `parameters`, and stay in that of the spec without them; lists of tensors are splatted where the
+    parameter is a `*args`. `effort` decides how many of the combinations become cases.
     """
     function, defaults = spec.functions[key], spec.defaults
-    known = spec.signatures.get(key)
-    order = parameters or (known.parameters if known else ())
     seed = defaults.seed if seed is None else seed
     usual = {"rtol": defaults.rtol, "atol": defaults.atol}
     given = zip(usual, configured or (), strict=False)
@@ -48,7 +45,7 @@ def plan_function(  # noqa: PLR0913 - what the run decides
         atol=next(value for value in (atol, function.atol, usual["atol"]) if value is not None),
         expected_failures=_expected_failures(spec, key, function),
     )
-    return _with_cases(plan, function.sweep, seed, order, effort)
+    return _with_cases(plan, function.sweep, seed, parameters, effort)
 
 
 def plan_deduced(

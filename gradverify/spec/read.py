@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path as FilePath
 
 from gradverify.cases.messages import Path, did_you_mean, shown
 from gradverify.errors import SpecError
 from gradverify.module_files import dotted_name, find_module
-from gradverify.source import ModuleNames, Signature, read_names
+from gradverify.source import module_of
 from gradverify.spec.fields import DOTTED
 from gradverify.spec.function import FunctionKey, SpecFunction, key_complaint, read_function, split_key
 from gradverify.spec.mistakes import file_complaints
 from gradverify.spec.schema import Defaults
-from gradverify.spec.signature import check_inputs
 from gradverify.spec.source import MOST_REPORTED, Complaint, Document, at_key, load
 
 
@@ -29,8 +27,6 @@ class SpecFile:
     defaults: Defaults
     functions: Mapping[str, SpecFunction]
     """By key, in the order of the file."""
-    signatures: Mapping[str, Signature] = field(repr=False)
-    """By key: parameters as the module's source shows them, where it alone decides."""
 
     def module_paths(self) -> tuple[FilePath, ...]:
         """Return the source files of the modules this spec names, each once; unfindable ones are left out."""
@@ -64,26 +60,21 @@ def read_document(document: Document, path: FilePath, known_codes: Collection[st
     entries = data["functions"] if isinstance(data.get("functions"), dict) else {}
     if entries == {} and "functions" in data and not any(one.path == ("functions",) for one in complaints):
         complaints.append(at_key(("functions",), "`functions` is empty: name at least one"))
-    names_of = cache(_names_of)
     functions: dict[str, SpecFunction] = {}
-    signatures: dict[str, Signature] = {}
     for key, raw in entries.items():
         if len(complaints) > MOST_REPORTED:
             break
         wrong_key = key_complaint(key, module if isinstance(module, str) else "?" * ("module" in data))
         parts = split_key(key, raw, module if isinstance(module, str) else "")
         function, faults = read_function(key, raw, parts, known_codes)
-        names = names_of(parts.module, path.parent)
-        complaints += [wrong_key] if wrong_key else _name_complaints(key, raw, parts, names, path.parent)
+        complaints += [wrong_key] if wrong_key else _name_complaints(key, raw, parts, path.parent)
         complaints += faults
-        if names and parts.attribute in names.signatures:
-            signatures[key] = names.signatures[parts.attribute]
         if function:
             functions[key] = function
     if complaints or document.complaints:
         raise SpecError(document.mistakes(complaints))
     defaults = Defaults.model_validate(data.get("defaults", {}))
-    return SpecFile(path, document.shown_path, document, defaults, functions, signatures)
+    return SpecFile(path, document.shown_path, document, defaults, functions)
 
 
 def named_modules(data: object) -> list[str]:
@@ -153,32 +144,20 @@ def _missing_module(module: str, folder: FilePath) -> str:
     )
 
 
-def _name_complaints(
-    key: str, raw: object, parts: FunctionKey, names: ModuleNames | None, folder: FilePath
-) -> list[Complaint]:
-    """Check the key, and the names of its inputs, against the module's source."""
+def _name_complaints(key: str, raw: object, parts: FunctionKey, folder: FilePath) -> Iterator[Complaint]:
+    """Check the module that a key names, and that the module's source has the target."""
     path: Path = ("functions", key)
-    if "::" in key:
-        fault = _missing_module(parts.module, folder)
-        if fault:
-            return [at_key(path, fault)]
-    if names is None or not parts.attribute.isidentifier():
-        return []
-    if parts.attribute not in names.names:
-        if names.dynamic:
-            return []
-        target = isinstance(raw, dict) and "target" in raw
-        meant = did_you_mean(parts.attribute, names.definitions) or did_you_mean(parts.attribute, names.names)
-        message = f"`{shown(parts.attribute)}` is not defined in {parts.module}{meant}"
-        return [Complaint((*path, "target"), message) if target else at_key(path, message)]
-    signature = names.signatures.get(parts.attribute)
-    return check_inputs(signature, raw, path) if signature else []
-
-
-def _names_of(module: str, folder: FilePath) -> ModuleNames | None:
-    """Return what a module defines, None where it cannot be distinguished from source."""
+    fault = _missing_module(parts.module, folder) if "::" in key else ""
+    if fault:
+        yield at_key(path, fault)
+        return
+    file = module_path(parts.module, folder)
     try:
-        path = module_path(module, folder)
-        return read_names(path.read_bytes()) if path else None
-    except (OSError, ValueError):
-        return None
+        module = module_of(file.read_bytes() if file else "")
+    except OSError:
+        return
+    if parts.attribute.isidentifier() and module.lacks(parts.attribute):
+        meant = did_you_mean(parts.attribute, module.bound)
+        message = f"`{shown(parts.attribute)}` is not defined in {parts.module}{meant}"
+        target = isinstance(raw, dict) and "target" in raw
+        yield Complaint((*path, "target"), message) if target else at_key(path, message)

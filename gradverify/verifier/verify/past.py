@@ -28,9 +28,6 @@ from gradverify.verifier.verify.verification import Verification
 MOST_PROGRAMS = 512
 """Programs of interpreted kernels in a forward from which on a size is not tried: some 2 ms each."""
 
-OUT_OF_ORDER = "sizes that are larger than others in every listed case are not, there"
-"""Why nothing is known at a case."""
-
 
 def past_constants(asked: Verification) -> Iterator[Event]:
     """Judge cases past constants until backward is wrong at one, the plainest: another adds nothing.
@@ -42,27 +39,12 @@ def past_constants(asked: Verification) -> Iterator[Event]:
         if doubted and beyond.declared:
             continue
         failed = False
-        for event in _in_order(asked, beyond):
+        for event in _judged(asked, beyond):
             doubted |= isinstance(event, Found)
             failed |= isinstance(event, Found) and event.finding.severity is Severity.ERROR
             yield event
         if failed:
             return
-
-
-def _in_order(asked: Verification, beyond: Beyond) -> Iterator[Event]:
-    """Judge a case past a constant; what is wrong where sizes lose their order, again where they keep it."""
-    events = list(_judged(asked, beyond))
-    if beyond.in_order is None or not any(isinstance(event, Found) for event in events):
-        yield from events
-        return
-    for case in beyond.in_order:
-        kept = list(_judged(asked, replace(beyond, case=case, in_order=None)))
-        if any(isinstance(event, Found) for event in kept):
-            yield from kept
-            return
-    yield BeyondStarted(beyond)
-    yield BeyondJudged(OUT_OF_ORDER)
 
 
 def _judged(asked: Verification, beyond: Beyond) -> Iterator[Event]:

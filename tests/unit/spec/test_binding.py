@@ -1,6 +1,10 @@
-"""The second stage: the same sentences against live targets."""
+"""The second stage: inputs against the parameters of live targets."""
+
+# ruff: noqa: E501 - specs and messages read better unbroken, one row a line
 
 from __future__ import annotations
+
+import pytest
 
 from gradverify.model import Parameter, Target, TargetKind
 from gradverify.spec.binding import check_against_targets
@@ -60,22 +64,59 @@ def test_annotations_of_live_parameters(read):
     )
 
 
-def test_missing_targets(read):
-    spec = read(
-        "module: m.py\nfunctions:\n  free: {inputs: {x: [2]}}\n  Old: {skip: gone}\n"
-        "  a: {target: 'm:Linaer', inputs: {x: [2]}}\n"
-    )
-    assert reported(spec, [target("Linear", attribute="Linear"), target("freed", attribute="freed")]) == [
-        "3:3: `free` is not defined in m.py; did you mean `freed`?",
-        "5:15: `m:Linaer` is not defined in m.py; did you mean `Linear`?",
-    ]
+HEAD = "module: m.py\nfunctions:\n"
+LIVE = [
+    target("Old", X, Parameter("n")),
+    target("Gather", X, Parameter("index"), Parameter("mode")),
+    target("Stack", Parameter("dim"), Parameter("xs", variadic=True)),
+    target(
+        "softmax",
+        X,
+        Parameter("dim", has_default=True, annotation="int"),
+        Parameter("rest", variadic=True),
+        Parameter("kept", has_default=True, annotation="'tuple[int, ...]'", keyword_only=True),
+        kind=TargetKind.CALLABLE,
+    ),
+]
+WRONG = [
+    (HEAD + "  Old: {inputs: {x: [3]}}", "3:9: `n` of Old.forward(x, n) has no default and needs an input"),
+    (HEAD + "  Gather: {inputs: {ctx: [2], x: [3], index: [3], mode: a}}", "3:21: `ctx` is not a parameter of Gather.forward(x, index, mode)"),
+    (HEAD + "  softmax: {inputs: {x: [3], rest: [3]}}", "3:30: `rest` is the `*rest` of softmax(x, dim, *rest, kept): give it a list of tensors, `{list: […]}`"),
+    (HEAD + "  Stack: {inputs: {dim: 0, xs: [3]}}", "3:28: `xs` is the `*xs` of Stack.forward(dim, *xs): give it a list of tensors, `{list: […]}`"),
+    (HEAD + "  Stack: {inputs: {dim: 0, xs: {list: [[2]], optional: true}}}", "3:46: `xs` is the `*xs` of Stack.forward(dim, *xs), and never None"),
+    (HEAD + "  Old: {arguments: 'm:f', inputs: {y: {avoid: [0]}}}", "3:36: `y` is not a parameter of Old.forward(x, n)"),
+    (HEAD + "  softmax: {inputs: {x: [3], dim: [3]}}", "3:35: `dim` is annotated `int`, and a bare list is the shape of a tensor: write `{tuple: […]}`, or `{list: […]}` for several tensors"),
+    (HEAD + "  softmax: {inputs: {x: [3], kept: [3]}}", "3:36: `kept` is annotated `'tuple[int, ...]'`, and a bare list is the shape of a tensor: write `{tuple: […]}`, or `{list: […]}` for several tensors"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), WRONG, ids=[expected for _, expected in WRONG])
+def test_one_mistake_gives_one_error(read, text, expected):
+    assert reported(read(text), LIVE) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "refused"),
+    [
+        ("list[int]", True),
+        ("Optional[Tuple[int, int]]", True),
+        ("typing.Sequence | None", True),
+        ("int | Tensor", False),
+        ("torch.Tensor", False),
+        ("", False),
+    ],
+)
+def test_what_a_bare_list_cannot_be(read, annotation, refused):
+    spec = read("module: m.py\nfunctions: {free: {inputs: {x: [2]}}}")
+    assert bool(reported(spec, [target("free", Parameter("x", annotation=annotation))])) is refused
 
 
 def test_only_the_functions_of_one_module(folder, read):
     (folder / "n.py").write_text("f = 1")
     spec = read("functions: {m.py::free: {inputs: {x: [2]}}, n.py::f: {inputs: {x: [2]}}}")
     assert reported(spec, [target("free", X)], module=folder / "m.py") == []
-    assert reported(spec, [target("free", X)], module=folder / "n.py") == ["1:45: `f` is not defined in n.py"]
+    wrong = reported(spec, [target("f", W)], module=folder / "n.py")
+    assert wrong[-1] == "1:64: `x` is not a parameter of f.forward(weight)"
 
 
 def test_hooks_need_no_names(read):

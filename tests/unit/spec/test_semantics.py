@@ -10,7 +10,7 @@ import math
 import pytest
 
 from gradverify.cases.sweep import case_id, case_seed
-from gradverify.model import InputSource, LiteralInput, TensorInput
+from gradverify.model import InputSource, LiteralInput, Parameter, TensorInput
 from gradverify.spec.plan import plan_function
 from gradverify.spec.source import Complaint
 
@@ -260,7 +260,8 @@ def test_without_defaults(plan):
 
 def test_inputs_are_planned_in_call_order(read):
     spec = read("module: m.py\nfunctions: {Linear: {inputs: {weight: [m, n], input: [b, n]}}}")
-    case = plan_function(spec, "Linear").cases[0]
+    live = [Parameter("input"), Parameter("weight"), Parameter("bias", has_default=True)]
+    case = plan_function(spec, "Linear", parameters=live).cases[0]
     assert [item.name for item in case.inputs] == ["input", "weight"]
     assert case.sizes == (("m", 4), ("n", 3), ("b", 5)), "sizes are named in spec order"
 

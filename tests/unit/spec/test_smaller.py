@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gradverify.cases.further import Asked
-from gradverify.cases.smaller import at_sizes_of, sizes_of, smallest
-from gradverify.model import Case, TensorInput
+from gradverify.cases.smaller import at_sizes_of, smallest
 
 
 def counted(fails):
@@ -61,7 +60,6 @@ functions:
     sizes: {h: [6, 5], k: [3, 1]}
     inputs: {x: [h, h], w: [k, k], mode: {choices: [a, b]}}
     where: ["h >= k"]
-  free@Plain: {inputs: {x: [5, 7], y: [7]}}
 """
 
 
@@ -78,15 +76,3 @@ def test_the_spec_has_its_say(functions):
     assert (small.sizes, small.options) == ((("h", 2), ("k", 1)), case.options)
     assert small.inputs[0].shape == (2, 2)
     assert small.seed not in (0, case.seed)
-
-
-def test_dimensions_without_names_shrink_together(functions):
-    case = functions["free@Plain"].cases[0]
-    assert sizes_of(case) == {"5": 5, "7": 7}
-    small = at_sizes_of(Asked(functions["free@Plain"].sweep, "free@Plain"), case, {"5": 1, "7": 2})
-    assert [i.shape for i in small.inputs] == [(1, 2), (2,)]
-
-
-def test_what_an_index_depends_on_stays(functions):
-    index = TensorInput("index", (4,), dtype="int64", range=(0, 4))
-    assert sizes_of(Case("base", 1, inputs=(TensorInput("x", (4, 3)), index))) == {}

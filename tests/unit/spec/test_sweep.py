@@ -125,7 +125,8 @@ def test_a_count_is_swept_like_a_size_and_has_its_place_in_the_id(plan):
 def test_a_list_is_splatted_under_star_args_alone(read):
     text = "module: m.py\nfunctions: {Stack: {inputs: {xs: {list: [[2], [3]]}, dim: 0}}}"
     spec = read(text)
-    dim, xs = plan_function(spec, "Stack").cases[0].inputs
+    live = [Parameter("dim"), Parameter("xs", variadic=True)]
+    dim, xs = plan_function(spec, "Stack", parameters=live).cases[0].inputs
     assert dim == LiteralInput("dim", 0)
     assert xs.splatted
     live = [Parameter("xs"), Parameter("dim")]

@@ -32,9 +32,7 @@ functions:
       buffer: {shape: [n], mutated: true}
       parts: {list: [{shape: [n], requires_grad: false}]}
       joined: {concat: [{shape: [n, 2]}, {shape: [n, 3]}], requires_grad: false}
-  free@Tall: {sizes: {n: [5, 3], d: [3, 2]}, inputs: {x: [n, d]}}
-  free@TallAlone: {sizes: {n: [5, 3], d: [3, 2]}, where: ["n >= d"], inputs: {x: [n, d]}}
-  free@AnyOrder: {sizes: {n: [5, 2], d: [3, 2]}, inputs: {x: [n, d]}}
+  free@TallAlone: {sizes: {n: [5, 2], d: [1, 3]}, where: ["n >= d"], inputs: {x: [n, d]}}
   free@Product: {sizes: {a: [2, 3], b: [4, 5], c: [6, 7]}, inputs: {x: [a, b, c]}}
 """
 
@@ -85,7 +83,7 @@ def test_each_effort_says_what_it_leaves_out(plan):
     assert "other cases" not in normal
     assert "sizes 0 and 1" in normal
     said = "more than two changes of a call at once (layouts, frozen inputs, undefined grad_outputs)"
-    order = "another order of sizes (b below a, c below a, ...)"
+    order = "other orders of sizes than those of its cases"
     assert thorough == f"{order} and torch.compile (--select GV503) and {said}"
     assert "sizes 0 and 1" not in " ".join(plan("Open").left_out)
 
@@ -107,7 +105,7 @@ def test_nothing_is_left_out_of_two_options_or_of_a_product(plan, name):
 def test_so_many_combinations_of_options_and_the_rest_is_said(plan):
     found = plan("Many")
     assert len(found.open_sized) == 16
-    assert f"{64 - len(found.cases) - 16} combinations beyond pairs" in found.left_out
+    assert "combinations of sizes and options beyond pairs" in found.left_out
 
 
 @pytest.mark.parametrize("effort", Effort)
@@ -117,17 +115,10 @@ def test_gradients_that_are_not_asked_for_are_left_out_and_said(plan, effort):
     assert not any("requires_grad" in one for one in plan("Open", effort).left_out)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("Tall", ["another order of sizes (n below d)"]),
-        ("TallAlone", []),
-        ("AnyOrder", []),
-        ("Product", ["another order of sizes (b below a, c below a, ...)"]),
-    ],
-)
-def test_an_order_of_sizes_that_no_case_has_is_left_out(plan, name, said):
-    assert [one for one in plan(name).left_out if "order" in one] == said
+def test_no_combination_breaks_a_condition(plan):
+    found = plan("TallAlone")
+    judged = [dict(case.sizes) for case in (*found.cases, *found.open_sized)]
+    assert judged and all(sizes["n"] >= sizes["d"] for sizes in judged)
 
 
 def test_each_value_of_an_option_is_beside_the_base_case(plan):
