@@ -23,7 +23,6 @@ from gradverify.source.tree import (
     lines_of,
     name_of,
     names_in,
-    own_nodes,
     rounds_of,
 )
 
@@ -86,16 +85,6 @@ def names_called(function: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:  # n
     for node, known in definitions_behind(function):
         called = (dotted(call.func, {}) for call in each(ast.Call, node))
         yield from ((name, known) for name in called if name)
-
-
-def last_return(function: Any) -> range | None:  # noqa: ANN401
-    """The lines of its last `return`, from 1 at the first line; None where it has no other before it."""
-    tree = definition(function)
-    nodes = own_nodes(*tree.body) if tree is not None else ()
-    returns = [node for node in nodes if isinstance(node, ast.Return)]
-    if len(returns) < 2:
-        return None
-    return lines_of(max(returns, key=lambda node: node.lineno))
 
 
 def may_loop_over(forward: Any, backward: Any, name: str) -> bool:  # noqa: ANN401

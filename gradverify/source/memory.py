@@ -37,8 +37,6 @@ class Aliases:
     """Names that stand for the memory of a parameter, by the parameter."""
 
     names: dict[str, str]
-    tuples: frozenset[str] = frozenset()
-    """Names of `*args` parameters."""
     through: frozenset[str] = VIEWS
     """Methods that are looked through."""
 
@@ -46,11 +44,7 @@ class Aliases:
         """The parameter whose memory an expression is, empty for none."""
         match node:
             case ast.Name(id=name):
-                return self.names.get(name, "") if name not in self.tuples else ""
-            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(index))) if (
-                name in self.tuples and name in self.names
-            ):
-                return f"{name}[{index}]"
+                return self.names.get(name, "")
             case ast.Attribute(value=value, attr=attr) if attr in _VIEW_ATTRIBUTES:
                 pass
             case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in self.through:
@@ -87,8 +81,6 @@ class Aliases:
         if isinstance(target, ast.Name):
             yield target.id, self.parameter(value)
         entries, values = getattr(target, "elts", []), getattr(value, "elts", [])
-        if name_of(value) in self.tuples and all(isinstance(one, ast.Name) for one in entries):
-            values = [ast.Subscript(value, ast.Constant(k)) for k in range(len(entries))]
         for one, other in zip(entries, values, strict=True) if len(entries) == len(values) else ():
             yield from self._given(one, other)
 
@@ -203,9 +195,7 @@ def contiguous_reads(method: Method, imported: Mapping[str, str]) -> Iterator[Co
     """Where a method so reads a parameter after ctx; nothing where it asks for a layout."""
     if any(node.attr in _LAYOUT for node in each(ast.Attribute, method.node)):
         return
-    variadic = frozenset({method.variadic} - {""})
-    given = {name: name for name in (*method.parameters[1:], *variadic)}
-    aliases = Aliases(given, variadic, VIEWS - {"view"})
+    aliases = Aliases({name: name for name in method.parameters[1:]}, VIEWS - {"view"})
     calls = [node for node in method.nodes if isinstance(node, ast.Call)]
     handed = {id(address) for call in calls for address in _addresses_given(call, imported)}
     for step, known in steps(method.node.body, aliases):

@@ -51,7 +51,7 @@ def test_inputs_and_their_number_stay_bounded(beyond):
     plan = beyond("{inputs: {x: [a, b, c]}}", *(SizeConstant(k) for k in (20, 100, 500, 2000)))
     assert 8 < len(plan.beyond) <= 12
     assert set(plan.not_beyond) == {
-        "100 (line 0) (a=200): enough other sizes are tried",
+        "100 (line 0) (c=200): enough other sizes are tried",
         "500 (line 0) (a=500): enough other sizes are tried",
         "500 (line 0) (a=501): enough other sizes are tried",
         "500 (line 0) (a=1000): enough other sizes are tried",
