@@ -91,8 +91,6 @@ def ctx_attributes(function: Function) -> Iterator[Alarm]:
 
 def _hint(function: Function, name: str, known: set[str]) -> str:
     saving = function.saving[0].name
-    if name in function.constants:
-        return f"ctx is no instance of the class: write {function.name}.{name}."
     if name in (function.of_instances or ()):
         return f"__init__ sets it, of an instance, which ctx is none: pass it to {saving}, and set it there."
     near = difflib.get_close_matches(name, sorted(known), 1, 0.6)
@@ -146,7 +144,7 @@ def grad_output_layout(function: Function) -> Iterator[Alarm]:
     backward = function.backward
     if backward is None or backward.is_wrapped:
         return
-    for read in contiguous_reads(backward, function.module.imported):
+    for read in contiguous_reads(backward):
         of = f"`{read.parameter}`"
         match read.how:
             case "kernel":

@@ -38,12 +38,6 @@ class Function:
         return first_line(self.node)
 
     @property
-    def constants(self) -> set[str]:
-        """Names that the class body assigns to."""
-        assigned = (item for item in self.node.body if isinstance(item, ast.Assign))
-        return {name_of(target) for item in assigned for target in item.targets} - {""}
-
-    @property
     def of_instances(self) -> set[str] | None:
         """Attributes that the class's `__init__` sets; None without one."""
         found = [n for n in self.node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
@@ -89,8 +83,7 @@ def functions_of(source: str | bytes) -> tuple[Function, ...]:
     times = Counter(node.name for _, node in classes)
     unique = {node.name: node for _, node in classes if times[node.name] == 1}
     found = ((name, node, _methods(node, unique, module.imported)) for name, node in classes)
-    functions = (Function(name, node, *methods, module) for name, node, methods in found if methods)
-    return tuple(sorted(functions, key=lambda function: function.node.lineno))
+    return tuple(Function(name, node, *methods, module) for name, node, methods in found if methods)
 
 
 def _methods(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from gradverify.source.function import Function
 from gradverify.source.method import Method, is_always_none, returned
-from gradverify.source.tree import Place, called_name, dotted, each, integer, name_of, own_nodes
+from gradverify.source.tree import Place, called_name, each, integer, name_of, own_nodes
 
 VIEWS = frozenset(
     {"view", "view_as", "detach", "transpose", "permute", "t", "squeeze", "unsqueeze", "expand"}
@@ -59,10 +59,11 @@ class Aliases:
         """Take in what a simple statement binds."""
         match statement:
             case ast.Assign(targets=targets, value=value):
+                origin = self.parameter(value)
                 for target in targets:
-                    given = {name: origin for name, origin in self._given(target, value) if origin}
                     self.forget(target)
-                    self.names |= given
+                    if origin and isinstance(target, ast.Name):
+                        self.names[target.id] = origin
             case ast.AnnAssign(target=target, value=ast.expr() as value):
                 self.bind(ast.Assign([target], value))
             case ast.AugAssign() | ast.AnnAssign():
@@ -75,14 +76,6 @@ class Aliases:
         for inner in each(ast.Name, node):
             if not isinstance(inner.ctx, ast.Load):
                 self.names.pop(inner.id, None)
-
-    def _given(self, target: ast.expr, value: ast.expr) -> Iterator[tuple[str, str]]:
-        """(name, parameter) of what is bound to an expression."""
-        if isinstance(target, ast.Name):
-            yield target.id, self.parameter(value)
-        entries, values = getattr(target, "elts", []), getattr(value, "elts", [])
-        for one, other in zip(entries, values, strict=True) if len(entries) == len(values) else ():
-            yield from self._given(one, other)
 
 
 def steps(body: Sequence[ast.stmt], aliases: Aliases) -> Iterator[tuple[ast.AST, Aliases]]:
@@ -175,7 +168,7 @@ def _is_basic(index: ast.expr) -> bool:
             return isinstance(index, ast.Slice)
 
 
-_LAYOUT = frozenset({"stride", "strides", "is_contiguous", "data_ptr_strides"})
+_LAYOUT = frozenset({"stride", "strides", "is_contiguous"})
 """What a method that allows for other layouts asks of a tensor."""
 
 
@@ -191,34 +184,32 @@ class ContiguousRead:
     """The kernel's name, or the call."""
 
 
-def contiguous_reads(method: Method, imported: Mapping[str, str]) -> Iterator[ContiguousRead]:
+def contiguous_reads(method: Method) -> Iterator[ContiguousRead]:
     """Where a method so reads a parameter after ctx; nothing where it asks for a layout."""
     if any(node.attr in _LAYOUT for node in each(ast.Attribute, method.node)):
         return
     aliases = Aliases({name: name for name in method.parameters[1:]}, VIEWS - {"view"})
-    calls = [node for node in method.nodes if isinstance(node, ast.Call)]
-    handed = {id(address) for call in calls for address in _addresses_given(call, imported)}
     for step, known in steps(method.node.body, aliases):
         for call in own_nodes(step):
             if isinstance(call, ast.Call):
-                yield from _read(call, known, addressed=id(call) in handed)
+                yield from _read(call, known)
 
 
-def _read(call: ast.Call, known: Aliases, *, addressed: bool) -> Iterator[ContiguousRead]:
-    place = Place.of(call)
+def _read(call: ast.Call, known: Aliases) -> Iterator[ContiguousRead]:
     kernel = _launched_kernel(call)
     given = next(filter(None, map(known.parameter, call.args)), "") if kernel else ""
     if given:
-        yield ContiguousRead(place, given, "kernel", kernel)
+        yield ContiguousRead(Place.of(call), given, "kernel", kernel)
     match call.func:
-        case ast.Attribute(value=value, attr="data_ptr") if addressed:
-            how = "address"
         case ast.Attribute(value=value, attr="view") if _merges(call):
-            how = "view"
-        case _:
-            return
-    if parameter := known.parameter(value):
-        yield ContiguousRead(place, parameter, how, ast.unparse(call))
+            reads = [("view", call, value)]
+        case _:  # an address alone may be a key of a dictionary: what computes gets several
+            given_as = [a for a in call.args if isinstance(a, ast.Call) and called_name(a) == "data_ptr"]
+            reads = [("address", a, a.func.value) for a in given_as if isinstance(a.func, ast.Attribute)]
+            reads = reads if len(reads) > 1 else []
+    for how, node, value in reads:
+        if parameter := known.parameter(value):
+            yield ContiguousRead(Place.of(node), parameter, how, ast.unparse(node))
 
 
 def _merges(call: ast.Call) -> bool:
@@ -238,14 +229,3 @@ def _launched_kernel(call: ast.Call) -> str:
             return name if is_grid and ("kernel" in name or several) else ""
         case _:
             return ""
-
-
-def _addresses_given(call: ast.Call, imported: Mapping[str, str]) -> list[ast.expr]:
-    """The `x.data_ptr()` given to a call that reads memory; empty for one that may only keep them.
-
-    An address alone may be a key of a dictionary. A function that computes gets two at least, or one through
-    ctypes.
-    """
-    given = [argument for argument in call.args if called_name(argument) == "data_ptr"]
-    by_ctypes = dotted(call.func, imported).startswith("ctypes.")
-    return given if len(given) > 1 or by_ctypes else []

@@ -14,6 +14,7 @@ from gradverify.model import Parameter
 from gradverify.source.module import Module, module_of
 from gradverify.source.tree import (
     Def,
+    assigned,
     bare_name,
     each,
     every_parameter,
@@ -95,11 +96,16 @@ def _applied(function: str, tree: ast.Module) -> tuple[str, ...]:
 
 
 def _numbered(packed: str, body: Def) -> tuple[str, ...]:
-    """As many entries without names as are read by number, if forward reads the tuple in no other way."""
+    """The names that entries are given by number, if forward reads the tuple in no other way."""
     reads = [n for n in each(ast.Name, body) if n.id == packed and isinstance(n.ctx, ast.Load)]
-    numbers = [integer(n.slice) for n in each(ast.Subscript, body) if name_of(n.value) == packed]
-    whole = len(numbers) == len(reads) and {*numbers} == {*range(len({*numbers}))}
-    return ("",) * (len({*numbers}) + 1) if whole else ()
+    entries = [n for n in each(ast.Subscript, body) if name_of(n.value) == packed]
+    numbers = {id(n): k for n in entries if (k := integer(n.slice)) is not None}
+    names = dict.fromkeys(numbers.values(), "")
+    for given, value in filter(None, map(assigned, each(ast.Assign, body))):
+        if id(value) in numbers:
+            names[numbers[id(value)]] = given
+    whole = len(numbers) == len(reads) and sorted(names) == [*range(len(names))]
+    return (*(names[k] for k in sorted(names)), "") if whole else ()
 
 
 def applied(node: ast.expr) -> str:

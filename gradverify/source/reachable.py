@@ -16,7 +16,8 @@ Whether it is about complex numbers, and whether it communicates with other rank
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,19 +65,16 @@ def _used_of_others(path: Path, source: str, statement: ast.stmt) -> Iterator[tu
     """(file, name in it) of what a statement uses of other modules of the package."""
     imports = module_of(source).imports
     imported = {one.alias or one.name or one.module: one for one in imports}
-    starred = [one for one in imports if one.name == "*"]
     for node in ast.walk(statement):
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=attr) if name in imported:
-                used = [(imported[name], imported[name].full, attr)]
-            case ast.Name(id=name):
-                binding = [imported[name]] if name in imported else starred
-                used = [(b, b.module, name if b.name == "*" else b.name) for b in binding if b.name]
+                one, module, used = imported[name], imported[name].full, attr
+            case ast.Name(id=name) if name in imported and imported[name].name:
+                one, module, used = imported[name], imported[name].module, imported[name].name
             case _:
-                used = []
-        for one, module, name in used:
-            if (file := imported_file(path, one.level, module.lstrip("."))) is not None:
-                yield file, name
+                continue
+        if (file := imported_file(path, one.level, module.lstrip("."))) is not None:
+            yield file, used
 
 
 def _text(path: Path) -> str:
@@ -284,20 +282,20 @@ def _value(node: ast.expr) -> int | None:
             return None
 
 
+_FOLDED: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Mult: operator.mul,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+}
+
+
 def _folded(left: int | None, op: ast.operator, right: int | None) -> int | None:
-    if left is None or right is None or not 0 <= right <= 1 << 16:
+    if left is None or right is None or type(op) not in _FOLDED:
         return None
-    match op:
-        case ast.Mult():
-            return left * right
-        case ast.Add():
-            return left + right
-        case ast.Sub():
-            return left - right
-        case ast.Pow() | ast.LShift() if abs(left) <= 16 and right <= 32:
-            return left**right if isinstance(op, ast.Pow) else left << right
-        case _:
-            return None
+    grows = isinstance(op, ast.Pow | ast.LShift)
+    return None if grows and not 0 <= right <= MOST_BITS else _FOLDED[type(op)](left, right)
 
 
 CLAMPS = frozenset({"clamp", "clip", "clamp_", "clip_", "clamp_min", "clamp_max", "hardtanh", "threshold"})

@@ -124,31 +124,9 @@ def _plain(value: object) -> object:
 
 
 def shown(spec: FunctionSpec) -> str:
-    """The inputs on one line: `x [n, d], index int64 [k], eps 1e-05`; a default dtype where it is set."""
-    inputs = ", ".join(f"{i.name} {_short(i)}".rstrip() for i in spec.sweep.inputs)
+    """The inputs on one line, as a spec has them: `x: [n, d], eps: 1e-05`; with a default dtype."""
+    inputs = ", ".join(f"{i.name}: {flow(input_data(i))}" for i in spec.sweep.inputs)
     return f"{inputs}; default_dtype {spec.default_dtype}" if spec.default_dtype else inputs
-
-
-def _short(spec: InputSpec) -> str:
-    match spec:
-        case TensorSpec(dtype=dtype, requires_grad=wanted, optional=optional):
-            before = "" if dtype == "float64" else f"{dtype} "
-            constant = " (a constant)" if wanted is False else ""
-            return f"{before}{_shape(spec)}{constant}{' or None' * optional}"
-        case ChoicesSpec(choices=choices):
-            return " | ".join(map(repr, choices))
-        case ListSpec(items=items):
-            return f"{len(items)} tensors {_shape(items[0])}" if items else "[]"
-        case ObjectInput(path=path, init=init):
-            return path if init is None else f"{path}({', '.join(map(repr, init))})"
-        case ValueSpec(value=value):
-            return f"= {value.text}" if isinstance(value, Expression) else repr(value)
-        case _:
-            raise TypeError(type(spec).__name__)
-
-
-def _shape(spec: TensorSpec) -> str:
-    return f"[{', '.join(d.text if isinstance(d, Expression) else str(d) for d in spec.shape)}]"
 
 
 WIDTH = 96
@@ -191,24 +169,26 @@ def render_spec(entries: Mapping[str, Sequence[DraftedEntry]]) -> str:
 
 
 def extended_spec(text: str, entries: Sequence[DraftedEntry]) -> str:
-    """Return the text of a spec file with entries added below its functions; all else stays as it is.
+    """Return the text of a spec file with entries added below its functions, which are its end.
 
-    Raises `NotExtensibleError` where they are written in braces.
+    Raises NotExtensibleError where they are not, or are written in braces.
     """
-    lines = text.splitlines()
-    mapping = _functions(text)
-    if mapping is None:
-        return "\n".join([*lines, "functions:", *_entries(entries, "  ", "")]) + "\n"
-    if mapping.flow_style or not mapping.value:
-        raise NotExtensibleError("`functions` is written in braces: write it one function a line")
-    first, last = mapping.value[0][0], mapping.value[-1][1]
-    key = str(first.value)
-    prefix = key.rpartition("::")[0]
-    end = last.end_mark.line + (last.end_mark.column > 0)
-    while end > first.start_mark.line + 1 and not _is_content(lines[end - 1], first.start_mark.column):
-        end -= 1
-    added = _entries(entries, " " * first.start_mark.column, f"{prefix}::" if prefix else "")
-    return "\n".join([*lines[:end], *added, *lines[end:]]) + "\n"
+    root = CoreLoader(text).get_single_node()
+    pairs = root.value if isinstance(root, yaml.MappingNode) else []
+    values = {key.value: value for key, value in pairs}
+    functions = values.get("functions")
+    indent, prefix, head = "  ", "", [text.rstrip()]
+    if functions is None:
+        head.append("functions:")
+    elif functions is not [*values.values()][-1] or getattr(functions, "flow_style", False):
+        message = (
+            "`functions` is written in braces, or is not the last key: write it last, one function a line"
+        )
+        raise NotExtensibleError(message)
+    elif functions.value:
+        first = functions.value[0][0]
+        indent, prefix = " " * first.start_mark.column, first.value.rpartition("::")[0]
+    return "\n".join([*head, *_entries(entries, indent, f"{prefix}::" if prefix else "")]) + "\n"
 
 
 def is_mentioned(text: str, name: str) -> bool:
@@ -235,21 +215,6 @@ def _is_plain(text: str) -> bool:
         return False
     node = CoreLoader(text).get_single_node()
     return isinstance(node, yaml.ScalarNode) and node.tag == STR
-
-
-def _functions(text: str) -> yaml.MappingNode | None:
-    root = CoreLoader(text).get_single_node()
-    pairs = root.value if isinstance(root, yaml.MappingNode) else []
-    found = next((value for key, value in pairs if key.value == "functions"), None)
-    return found if isinstance(found, yaml.MappingNode) else None
-
-
-def _is_content(line: str, indent: int) -> bool:
-    """Whether a line belongs to an entry: a comment does where it is further in than the keys."""
-    stripped = line.strip()
-    if not stripped:
-        return False
-    return not stripped.startswith("#") or len(line) - len(line.lstrip()) >= indent
 
 
 def _entries(entries: Sequence[DraftedEntry], indent: str, prefix: str) -> list[str]:

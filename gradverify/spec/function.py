@@ -5,7 +5,6 @@ Codes that a spec names: in `ignore` by prefix, in `xfail` in full.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -68,13 +67,13 @@ def check_xfail_codes(entry: XfailEntry, function: RawFunction) -> Iterator[Comp
 
 def _nearest_code(prefix: str, known_codes: Collection[str]) -> str:
     # Digits count from the left: GV110 is nearer to GV109 than to GV210.
-    def distance(code: str) -> tuple[int, int, str]:
-        same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(code, prefix, strict=False))
-        common = len(list(same))
-        return -common, abs(int(code[2:] or 0) - int(prefix[2:].ljust(3, "0"))), code
+    wanted = int(prefix[2:].ljust(3, "0"))
 
-    numbered = [code for code in known_codes if re.fullmatch(r"GV\d+", code, re.ASCII)]
-    return f"; did you mean `{min(numbered, key=distance)}`?" if numbered else ""
+    def distance(code: str) -> tuple[list[bool], int, str]:
+        differs = [one != other for one, other in zip(code, prefix, strict=False)]
+        return differs, abs(int(code[2:]) - wanted), code
+
+    return f"; did you mean `{min(known_codes, key=distance)}`?" if known_codes else ""
 
 
 _KEY = re.compile(r"[^\W\d]\w*(?:\.(?:[^\W\d]\w*|<locals>))*(?:@[\w.-]+)?")

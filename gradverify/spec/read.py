@@ -54,7 +54,7 @@ def read_document(document: Document, path: FilePath, known_codes: Collection[st
     data = document.data if isinstance(document.data, dict) else {}
     module = data.get("module")
     complaints = file_complaints(document.data)
-    fault = _wrong_module(module, path.parent) if isinstance(module, str) else ""
+    fault = _wrong_module(module, path.parent, found=False) if isinstance(module, str) else ""
     if fault:
         complaints.append(Complaint(("module",), fault))
     entries = data["functions"] if isinstance(data.get("functions"), dict) else {}
@@ -114,12 +114,14 @@ def names_module(module: str, folder: FilePath, path: FilePath) -> bool:
     return named is not None and named.resolve() == path.resolve()
 
 
-def _wrong_module(module: str, folder: FilePath) -> str:
-    """Why `module:` names no module; empty where it does, and where only an import can tell."""
+def _wrong_module(module: str, folder: FilePath, *, found: bool) -> str:
+    """Why a name is no module; empty where it is one. What is not to be `found` only an import can tell."""
     if is_path(module):
         return _missing_file(module, folder)
-    neither = f"`{shown(module)}` is neither a path to a `.py` file nor a dotted module name"
-    return "" if DOTTED.fullmatch(module) else neither
+    if module_path(module, folder) if found else DOTTED.fullmatch(module):
+        return ""
+    dotted = "module that can be found" if found else "dotted module name"
+    return f"`{shown(module)}` is neither a path to a `.py` file nor a {dotted}"
 
 
 def _missing_file(module: str, folder: FilePath) -> str:
@@ -134,20 +136,10 @@ def _missing_file(module: str, folder: FilePath) -> str:
     return f"`{shown(module)}` does not exist; paths are relative to the spec file{meant}"
 
 
-def _missing_module(module: str, folder: FilePath) -> str:
-    """Why the module of a key cannot be found; empty where it can."""
-    if is_path(module):
-        return _missing_file(module, folder)
-    found = module_path(module, folder)
-    return (
-        "" if found else f"`{shown(module)}` is neither a path to a `.py` file nor a module that can be found"
-    )
-
-
 def _name_complaints(key: str, raw: object, parts: FunctionKey, folder: FilePath) -> Iterator[Complaint]:
     """Check the module that a key names, and that the module's source has the target."""
     path: Path = ("functions", key)
-    fault = _missing_module(parts.module, folder) if "::" in key else ""
+    fault = _wrong_module(parts.module, folder, found=True) if "::" in key else ""
     if fault:
         yield at_key(path, fault)
         return

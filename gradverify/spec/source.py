@@ -127,144 +127,126 @@ def load(path: FilePath, shown_path: str) -> Document:
         with path.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise _failed(
-            shown_path, f"the spec file cannot be read: {error.strerror or 'no such file'}"
-        ) from None
+        why = f"the spec file cannot be read: {error.strerror or 'no such file'}"
+        raise _failed(shown_path, why, (1, 0)) from None
     if len(raw) > MAX_BYTES:
         raise _failed(shown_path, "the file is larger than 1 MiB: this is no spec file", (1, 1))
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = _BREAK.split(raw[: error.start].decode("utf-8-sig"))
-        place = len(before), len(before[-1]) + 1
-        raise _failed(
-            shown_path, f"the file is not UTF-8 text: byte 0x{raw[error.start]:02X}", place
-        ) from None
+        why = f"the file is not UTF-8 text: byte 0x{raw[error.start]:02X}"
+        raise _failed(shown_path, why, _end_of(raw[: error.start].decode("utf-8-sig"))) from None
     return parse(text, shown_path)
 
 
 def parse(text: str, shown_path: str) -> Document:
-    """Turn the text of a spec into data. Raises SpecError with every mistake that hides the rest."""
+    """Turn the text of a spec into data. Raises SpecError with a mistake that hides the rest."""
     lines = tuple(_BREAK.split(text))
     root = _compose(text, lines, shown_path)
     if root is None or (isinstance(root, yaml.ScalarNode) and not root.value):
         raise _failed(shown_path, "the file is empty: it needs `module:` and `functions:`", (1, 1))
     walk = _Walk(shown_path, lines)
-    data = walk.convert(root, (), 0)
-    if walk.fatal:
-        raise SpecError(sorted(set(walk.fatal + walk.soft), key=lambda mistake: str(mistake.location)))
-    return Document(shown_path, lines, data, walk.keys, walk.values, tuple(walk.soft))
+    data = walk.convert(root, ())
+    return Document(shown_path, lines, data, walk.keys, walk.values, tuple(walk.complaints))
 
 
 def _compose(text: str, lines: tuple[str, ...], shown_path: str) -> yaml.Node | None:
-    loader = None
     try:
         loader = CoreLoader(text)
         return loader.get_single_node()
     except yaml.reader.ReaderError as error:
-        before = _BREAK.split(text[: error.position])
-        span = Span(len(before), len(before[-1]) + 1, 1)
+        place = _end_of(text[: error.position])
         message = f"the character U+{ord(text[error.position]):04X} is not allowed"
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        span = Span(mark.line + 1, mark.column + 1, 1) if mark else Span(1, 1, 1)
+        place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         problem = str(error.problem or error.context).removeprefix("but ")
         message = f"{problem} ({_HINTS[problem]})" if problem in _HINTS else problem
     except (ValueError, OverflowError):
         # PyYAML converts escapes and version numbers without a guard: "\UFFFFFFFF", %YAML 1.<5000 digits>.
-        place = (loader.line + 1, loader.column + 1) if loader is not None else (1, 1)
-        raise _failed(shown_path, "not valid YAML: an escape or a number is out of range", place) from None
-    raise SpecError([_mistake(shown_path, lines, span, f"not valid YAML: {message}")])
+        place = loader.line + 1, loader.column + 1
+        message = "an escape or a number is out of range"
+    raise SpecError([_mistake(shown_path, lines, Span(*place, 1), f"not valid YAML: {message}")])
 
 
 class _Walk:
-    """Converts nodes to data and remembers where they stood."""
+    """Converts nodes to data and remembers where they stood. Raises SpecError for what is no plain YAML."""
 
     def __init__(self, shown_path: str, lines: tuple[str, ...]) -> None:
         self.shown_path, self.lines = shown_path, lines
         self.keys: dict[Path, Span] = {}
         self.values: dict[Path, Span] = {}
-        self.fatal: list[Mistake] = []
-        self.soft: list[Mistake] = []
+        self.complaints: list[Mistake] = []
         self._open: set[int] = set()
         self._nodes = 0
 
-    def convert(self, node: yaml.Node, path: Path, depth: int) -> object:
+    def convert(self, node: yaml.Node, path: Path) -> object:
         """Return the data of a node."""
         self._nodes += 1
-        if self._nodes > MAX_NODES or depth > MAX_DEPTH:
-            if not any("aliases" in mistake.message for mistake in self.fatal):
-                self._fatal(
-                    node, f"aliases (`*name`) expand to more than {MAX_NODES} values or {MAX_DEPTH} levels"
-                )
-            return None
+        if self._nodes > MAX_NODES or len(path) > MAX_DEPTH:
+            most = f"{MAX_NODES} values or {MAX_DEPTH} levels"
+            raise self._refused(node, f"aliases (`*name`) expand to more than {most}")
         if id(node) in self._open:
-            self._fatal(node, "an alias (`*name`) is inside the value that it names")
-            return None
+            raise self._refused(node, "an alias (`*name`) is inside the value that it names")
         self._place(node, path)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
         if node.tag not in {MAP, SEQ}:
-            self._fatal(node, f"the tag `{shown(node.tag)}` is not supported: a spec is plain YAML")
-            return None
+            raise self._refused(node, f"the tag `{shown(node.tag)}` is not supported: a spec is plain YAML")
         if len(node.value) > MAX_ENTRIES and path != ("functions",):
             kind = "list" if node.tag == SEQ else "mapping"
-            self._fatal(node, f"a {kind} has at most {MAX_ENTRIES} entries, not {len(node.value)}")
-            return None
+            raise self._refused(node, f"a {kind} has at most {MAX_ENTRIES} entries, not {len(node.value)}")
         self._open.add(id(node))
         data: object
         if isinstance(node, yaml.MappingNode):
-            data = self._mapping(node, path, depth)
+            data = self._mapping(node, path)
         else:
-            data = [self.convert(one, (*path, index), depth + 1) for index, one in enumerate(node.value)]
+            data = [self.convert(one, (*path, index)) for index, one in enumerate(node.value)]
         self._open.discard(id(node))
         return data
 
-    def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, object]:
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, object]:
         data: dict[str, object] = {}
         for key_node, value_node in node.value:
             key = self._key(key_node, path)
-            if key is None:
+            if not isinstance(key, str):
                 continue
             here = (*path, key)
             if key in data:
                 first = self.keys[here]
                 already = f"it is already given at line {first.line}, column {first.column}"
-                self._soft(key_node, f"duplicate key `{shown(key)}`: {already}")
+                self._complain(key_node, f"duplicate key `{shown(key)}`: {already}")
                 continue
             self.keys[here] = self._span_of(key_node)
-            data[key] = self.convert(value_node, here, depth + 1)
+            data[key] = self.convert(value_node, here)
         return data
 
-    def _key(self, node: yaml.Node, path: Path) -> str | None:
+    def _key(self, node: yaml.Node, path: Path) -> object:
+        """The key as text; anything else is reported."""
+        quoted = ""
         if not isinstance(node, yaml.ScalarNode):
-            kind = described([] if isinstance(node, yaml.SequenceNode) else {})
-            self._soft(node, f"a key must be a string, not {kind}")
-            return None
-        if node.value == "<<" and node.style is None:
-            self._fatal(node, "merge keys (`<<`) are not supported: write the entries out")
-            return None
-        faults = len(self.fatal)
-        value = self._scalar(node)
-        if isinstance(value, str) or len(self.fatal) > faults:
-            return value if isinstance(value, str) else None
-        if isinstance(value, int) and not isinstance(value, bool) and path[-1:] in _INTEGER_KEYS:
-            return number(value)
-        quoted = f'; write "{shown(node.value)}"' if node.value else ""
-        self._soft(node, f"a key must be a string, not {described(value)}{quoted}")
-        return None
+            value: object = node.value if isinstance(node, yaml.SequenceNode) else {}
+        elif node.value == "<<" and node.style is None:
+            raise self._refused(node, "merge keys (`<<`) are not supported: write the entries out")
+        else:
+            value = self._scalar(node)
+            if isinstance(value, int) and not isinstance(value, bool) and path[-1:] in _INTEGER_KEYS:
+                value = number(value)
+            quoted = f'; write "{shown(node.value)}"' if node.value else ""
+        if not isinstance(value, str):
+            self._complain(node, f"a key must be a string, not {described(value)}{quoted}")
+        return value
 
     def _scalar(self, node: yaml.ScalarNode) -> object:
         if _SURROGATE.search(node.value):
-            self._fatal(node, "not valid YAML: an escape sequence names no character")
-            return None
+            raise self._refused(node, "not valid YAML: an escape sequence names no character")
         try:
             return scalar_value(node.tag, node.value)
         except (ValueError, OverflowError):
-            known = node.tag.startswith("tag:yaml.org,2002:int")
-            unknown = f"the tag `{shown(node.tag)}` is not supported"
-            self._fatal(node, f"`{shown(node.value)}` is out of range" if known else unknown)
-            return None
+            message = f"the tag `{shown(node.tag)}` is not supported"
+            if node.tag.startswith("tag:yaml.org,2002:int"):
+                message = f"`{shown(node.value)}` is out of range"
+            raise self._refused(node, message) from None
 
     def _place(self, node: yaml.Node, path: Path) -> None:
         # An empty value has no width, and one that spans lines starts at its first entry: the key says more.
@@ -280,11 +262,18 @@ class _Walk:
         last = end.column if end.line == start.line else len(line.rstrip())
         return Span(start.line + 1, start.column + 1, max(0, last - start.column))
 
-    def _fatal(self, node: yaml.Node, message: str) -> None:
-        self.fatal.append(_mistake(self.shown_path, self.lines, self._span_of(node), message))
+    def _complain(self, node: yaml.Node, message: str) -> None:
+        self.complaints.append(_mistake(self.shown_path, self.lines, self._span_of(node), message))
 
-    def _soft(self, node: yaml.Node, message: str) -> None:
-        self.soft.append(_mistake(self.shown_path, self.lines, self._span_of(node), message))
+    def _refused(self, node: yaml.Node, message: str) -> SpecError:
+        self._complain(node, message)
+        return SpecError(sorted(self.complaints, key=lambda mistake: str(mistake.location)))
+
+
+def _end_of(text: str) -> tuple[int, int]:
+    """The line and the column behind a text, from 1."""
+    lines = _BREAK.split(text)
+    return len(lines), len(lines[-1]) + 1
 
 
 def _mistake(shown_path: str, lines: tuple[str, ...], span: Span, message: str) -> Mistake:
@@ -292,5 +281,5 @@ def _mistake(shown_path: str, lines: tuple[str, ...], span: Span, message: str) 
     return Mistake(message, Location(shown_path, span.line, span.column), line, max(1, span.length))
 
 
-def _failed(shown_path: str, message: str, place: tuple[int, int] = (1, 0)) -> SpecError:
+def _failed(shown_path: str, message: str, place: tuple[int, int]) -> SpecError:
     return SpecError([Mistake(message, Location(shown_path, *place))])

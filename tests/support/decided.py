@@ -13,7 +13,7 @@ from collections.abc import Iterator
 HELD = {
     # The kind of sample: where the values, sizes or options come from.
     "sample: size zero": r"forward returns is empty|size of 0|\b\w+=0\b.{0,40}, which",
-    "sample: past a constant": r"past (?:a power|[A-Z_]+ = |\d)",
+    "sample: past a constant": r"(?:past|, at) (?:a power|[A-Z_]+ = |\d)",
     "sample: size or value that nobody declared": r"but no spec says that",
     "sample: evaluation mode": r"^GV\d+ \w in evaluation mode",
     "sample: buffer with other values": r"with other values in the buffer",

@@ -96,7 +96,7 @@ class F(Function):
 
 def test_what_a_function_keeps_and_reads():
     (function,) = functions_of(FUNCTION)
-    assert (function.inputs, function.constants, function.of_instances) == (("x", "w"), {"scale"}, {"factor"})
+    assert (function.inputs, function.of_instances) == (("x", "w"), {"factor"})
     assert (function.forward.saved_counts, function.forward.attributes_known) == ({2}, {"left"})
     (taken,) = function.backward.unpacked
     assert (taken.count, taken.at_least, taken.names, taken.place.line) == (2, False, ("x", "w"), 16)

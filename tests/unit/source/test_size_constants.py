@@ -148,7 +148,9 @@ def test_constants_of_the_own_package_count(tmp_path):
         "def other(x):\n    return x[:99]\n"
     )
     module = package / "m.py"
-    module.write_text("import math\nfrom .inner.kernels import *\ndef f(x):\n    return back(x) % math.pi\n")
+    module.write_text(
+        "import math\nfrom .inner.kernels import back\ndef f(x):\n    return back(x) % math.pi\n"
+    )
     found = size_constants(module.read_text(), "f", module)
     assert [str(c) for c in found] == ["HEAD = 40", "77 (starred.py, line 2)"]
     assert size_constants(module.read_text(), "f") == ()

@@ -46,10 +46,9 @@ def test_a_commented_entry_is_no_entry():
 
 def test_entries_are_added_below_and_comments_stay():
     functions = "functions:\n    A:\n        skip: no\n        # of A\n"
-    before = f"module: m.py\n{functions}\n# of nobody\ndefaults: {{seed: 1}}\n"
+    before = f"module: m.py\ndefaults: {{seed: 1}}\n{functions}"
     after = extended_spec(before, [ENTRY])
-    assert after.startswith("module: m.py\nfunctions:\n    A:\n        skip: no\n        # of A\n    New:\n")
-    assert after.endswith("\n\n# of nobody\ndefaults: {seed: 1}\n")
+    assert after.startswith(f"{before}    New:\n")
     assert set(parse(after, "s.yaml").data["functions"]) == {"A", "New"}
 
 
@@ -58,12 +57,15 @@ def test_keys_with_a_path_get_one():
     assert set(parse(after, "s.yaml").data["functions"]) == {"m.py::A", "m.py::New"}
 
 
-def test_braces_cannot_be_added_to():
+@pytest.mark.parametrize(
+    "text", ["functions: {A: {skip: no}}", "functions:\n  A: {skip: no}\ndefaults: {seed: 1}"]
+)
+def test_only_a_block_at_the_end_can_be_added_to(text):
     with pytest.raises(NotExtensibleError):
-        extended_spec("functions: {A: {skip: no}}\n", [ENTRY])
+        extended_spec(text, [ENTRY])
 
 
 def test_a_default_dtype_is_shown_beside_the_inputs():
     sweep = Sweep((TensorSpec("x", (Expression("n"),)),))
-    assert shown(FunctionSpec(sweep)) == "x [n]"
-    assert shown(FunctionSpec(sweep, default_dtype="float64")) == "x [n]; default_dtype float64"
+    assert shown(FunctionSpec(sweep)) == "x: [n]"
+    assert shown(FunctionSpec(sweep, default_dtype="float64")) == "x: [n]; default_dtype float64"
