@@ -30,7 +30,6 @@ from gradverify.cases.sweep import (
     Sweep,
     build_cases,
     case_at,
-    case_id,
     every_row,
     factors_of,
     in_call_order,
@@ -230,9 +229,7 @@ def _at_ends(sweep: Sweep, base: Case, inferred: bool) -> Iterator[Case]:  # noq
 
 
 def _at(sweep: Sweep, base: Case, others: Iterator[dict[str, int]]) -> Iterator[Case]:
-    for case in (resized(sweep, base, other) for other in others):
-        if case is not None:
-            yield replace(case, id=case_id(case.sizes, case.options))
+    return (case for other in others if (case := resized(sweep, base, other)) is not None)
 
 
 def are_few(sweep: Sweep, cases: int) -> bool:
@@ -262,8 +259,8 @@ def _spares(sweep: Sweep, cases: Sequence[Case]) -> Iterator[Case]:
         if all(n > 0 for _, n in case.sizes):
             first.setdefault(case.options, case)
     for case in first.values():
-        found = (resized(sweep, case, other) for other in _other_sizes(sweep.dimensions(case)))
-        yield from [*{one.id: one for one in found if one is not None}.values()][:MOST_SPARES]
+        found = {one.id: one for one in _at(sweep, case, _other_sizes(sweep.dimensions(case)))}
+        yield from [*found.values()][:MOST_SPARES]
 
 
 def _other_sizes(sizes: Sizes) -> Iterator[dict[str, int]]:

@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, count
 from typing import Any
 
 from gradverify.cases.messages import Path, shown
@@ -27,7 +28,7 @@ MAX_LENGTH = 200
 RANK = "rank"
 """What the number of a rank is called in expressions."""
 FIRST_SIZES = (4, 3, 5, 2, 7)
-"""What undeclared sizes become, in order of appearance; further ones get the next primes."""
+"""What undeclared sizes become, in order of appearance; further ones get the next odd numbers."""
 
 _TOKEN = re.compile(r"\s*(?:(?P<name>[^\W\d]\w*)|(?P<int>[0-9]+)(?!\w)|(?P<op>//|<=|>=|==|!=|[-+*%()<>]))")
 _WORDS = frozenset({"and", "or", "not"})
@@ -147,8 +148,9 @@ def parse_condition(text: str) -> Condition:
 
 
 def automatic(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """Give undeclared sizes the values 4, 3, 5, 2, 7, 11, 13, … in order of appearance."""
-    return tuple(zip(dict.fromkeys(names), _defaults(), strict=False))
+    """Give undeclared sizes the values 4, 3, 5, 2, 7, 9, 11, … in order of appearance."""
+    values = chain(FIRST_SIZES, count(max(FIRST_SIZES) + 2, 2))
+    return tuple(zip(dict.fromkeys(names), values, strict=False))
 
 
 def evaluated(value: object, sizes: Mapping[str, int], path: Path) -> Any:  # noqa: ANN401 - as nested as it was
@@ -253,12 +255,3 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
             return all(_OPERATORS[type(op)](low, high) for op, low, high in pairs)
         case _:
             raise AssertionError(ast.dump(node))
-
-
-def _defaults() -> Iterator[int]:
-    yield from FIRST_SIZES
-    candidate = max(FIRST_SIZES)
-    while True:
-        candidate += 2
-        if all(candidate % divisor for divisor in range(3, candidate, 2)):
-            yield candidate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from gradverify.cases.further import Asked
 from gradverify.cases.sweep import in_call_order, resized
@@ -30,24 +30,12 @@ def smallest(sizes: Sizes, fails: Callable[[dict[str, int]], bool]) -> dict[str,
 
     All are made small together first; then one after the other, the largest first.
     """
-    best = dict(sizes)
-    for together in _together(best):
-        if fails(together):
-            best = together
-            break
+    best, ones = dict(sizes), dict.fromkeys(sizes, 1)
+    if best != ones and all(best.values()) and fails(ones):
+        return ones
     for name in sorted(best, key=lambda name: -best[name]):
         best[name] = _smallest_of(best, name, fails)
     return best
-
-
-def _together(sizes: Sizes) -> Iterator[dict[str, int]]:
-    ones = dict.fromkeys(sizes, 1)
-    # Pairwise different where they were: 2, 3, ... from the smallest on.
-    order = sorted(set(sizes.values()) - {0, 1})
-    different = {name: min(n, 2 + order.index(n)) if n > 1 else n for name, n in sizes.items()}
-    for together in (ones, different):
-        if together != sizes and all(n > 0 for n in sizes.values()):
-            yield together
 
 
 def _smallest_of(best: Sizes, name: str, fails: Callable[[dict[str, int]], bool]) -> int:

@@ -49,9 +49,6 @@ PRODUCT, PAIRWISE, PAIRWISE_FIRST = "product", "pairwise", "pairwise first"
 """How combinations are chosen. The last one has the others after those of pairs: a base that no value exists
 for does not become one."""
 
-OTHER_SIZES = "other sizes"
-"""The id of a case at other sizes than those that stand for undeclared or written ones."""
-
 MOST_WITH_OPTIONS = 4
 """Combinations of options that are tried at further sizes."""
 
@@ -179,9 +176,7 @@ def case_at(sweep: Sweep, sizes: Sizes, options: Mapping[str, Scalar]) -> Case |
     free = [(name, sizes.get(name, n)) for name, n in sweep.automatic]
     at = dict((*declared, *free))
     chosen = [(f.name, v) for f, v in swept if not (f.is_optional and v == GIVEN)]
-    told = case_id(declared, chosen)
-    if tuple(free) != sweep.automatic:
-        told = f"{OTHER_SIZES}: {','.join(f'{name}={n}' for name, n in at.items())}"
+    told = case_id(declared if tuple(free) == sweep.automatic else [*at.items()], chosen)
     try:
         made = [*_bound(sweep, at, {f.name: value for f, value in swept})]
         init = sweep.init and tuple((name, init_value(v, at, ("init", _key(name)))) for name, v in sweep.init)

@@ -17,7 +17,7 @@ from gradverify.cases.messages import dotted, number
 from gradverify.cases.sizes import Expression, size
 from gradverify.cases.sweep import FunctionSpec
 from gradverify.errors import SpecError
-from gradverify.model import Mistake, ObjectInput, Parameter, Target, with_parts
+from gradverify.model import Mistake, ObjectInput, Target, with_parts
 from gradverify.source import GROUPS
 from gradverify.spec.function import SpecFunction, read_function, split_key
 from gradverify.spec.yaml_core import STR, CoreLoader
@@ -72,21 +72,8 @@ def input_data(spec: InputSpec) -> object:
             raise TypeError(type(spec).__name__)
 
 
-PLACEHOLDERS: Mapping[str, object] = {
-    "int": 3,
-    "float": 0.75,
-    "number": 0.75,
-    "bool": True,
-    "str": {"value": "to fill in"},
-    "List[Tensor]": {"list": [["n", "d"]]},
-    "List[int]": {"tuple": [2, 2]},
-}
-"""What stands for an input that is to be filled in, by the type in an operator's schema."""
-
-
-def placeholder(parameter: Parameter) -> object:
-    """An input to be filled in, of the form that its type asks for: a tensor where none is known."""
-    return PLACEHOLDERS.get(parameter.annotation, ["n", "d"]) if parameter.exact else ["n", "d"]
+TO_FILL_IN = ("n", "d")
+"""The shape that stands for an input that only the author knows."""
 
 
 def entry_to_fill_in(
@@ -101,7 +88,7 @@ def entry_to_fill_in(
     every = with_parts(target.parameters)
     needed = [p for p in every if not p.has_default or (on_ranks and p.name in GROUPS)]
     if not on_ranks:
-        return {"inputs": {p.name: placeholder(p) for p in needed}}
+        return {"inputs": {p.name: [*TO_FILL_IN] for p in needed}}
     local = {"shape": ["b", "n"], "placement": "local"}
     inputs = {p.name: {"process_group": "world"} if p.name in GROUPS else local for p in needed}
     return {"world_size": [2, 1, 3], "inputs": inputs, "output_placement": "local"}
@@ -227,7 +214,7 @@ def _entries(entries: Sequence[DraftedEntry], indent: str, prefix: str) -> list[
 
 
 def _entry(entry: DraftedEntry, prefix: str) -> list[str]:
-    key = flow(prefix + entry.name) if not prefix else f"{prefix}{entry.name}"
+    key = f"{prefix}{entry.name}" if prefix else flow(entry.name)
     if not entry.input_comments and len(f"{key}: {flow(entry.data)}") <= WIDTH // 2:
         return [f"{key}: {flow(entry.data)}"]
     lines = [f"{key}:"]

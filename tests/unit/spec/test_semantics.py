@@ -23,9 +23,9 @@ def inputs(plan, case=0):
     return {item.name: item for item in plan.cases[case].inputs}
 
 
-def test_undeclared_sizes_get_4_3_5_2_7_and_further_primes_in_order_of_appearance(plan):
+def test_undeclared_sizes_get_4_3_5_2_7_and_further_odd_numbers_in_order_of_appearance(plan):
     made = plan("{inputs: {x: [a, b], y: {range: [0, c], shape: [d, a]}, z: [e, f, g, h]}}")
-    expected = {"a": 4, "b": 3, "c": 5, "d": 2, "e": 7, "f": 11, "g": 13, "h": 17}
+    expected = {"a": 4, "b": 3, "c": 5, "d": 2, "e": 7, "f": 9, "g": 11, "h": 13}
     assert dict(made.cases[0].sizes) == expected
     assert ids(made) == ["base"], "undeclared sizes are no part of an id"
 
