@@ -173,7 +173,7 @@ def check_tensor(spec: TensorSpec, given: Given) -> list[Complaint]:
     if not {"shape", "value"} & {*given}:
         return [at_key((), f"`{shown(spec.name)}` needs a `shape`")]
     found = [*_check_dtype(spec, given), *_check_points(spec), *_check_value(spec, given)]
-    found += [*_check_company(spec, given), *_check_constant_at(spec)]
+    found += _check_company(spec, given)
     if spec.structure:
         # What the structure says about a key says more than what the dtype says about it.
         of_structure = list(check_structure(spec, given))
@@ -213,37 +213,36 @@ def _lacks_dtype(spec: TensorSpec, given: Given) -> bool:
 
 def _check_company(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
     """Yield keys that contradict each other."""
-    if spec.ties and spec.distinct:
-        yield at_key(("ties",), "`ties` conflicts with `distinct`: values are equal or not")
-    if spec.make or spec.value is not None:
-        source = "make" if spec.make else "value"
-        for key in _MADE if spec.make else ("special", "ties", "distinct"):
-            if _is_said(spec, given, key):
-                yield at_key((key,), f"`{key}` conflicts with `{source}`: nothing is drawn")
-    if spec.mutated and spec.requires_grad:
-        message = "a `mutated` buffer is not differentiated: leave `requires_grad` out"
-        yield at_key(("requires_grad",), message)
-    if spec.mutated and spec.layout:
-        yield at_key(("layout",), "`layout` conflicts with `mutated`")
+    source = "make" if spec.make else "value"
+    undrawn = () if spec.value is None else ("special", "ties", "distinct")
+    said = [key for key in (_MADE if spec.make else undrawn) if _is_said(spec, given, key)]
+    unused = spec.requires_grad is False or spec.mutated
+    unheard = f"`constant_at` says nothing about `{shown(spec.name)}`, which is not differentiated"
+    rows = [
+        *((True, key, f"`{key}` conflicts with `{source}`: nothing is drawn") for key in said),
+        (spec.ties and spec.distinct, "ties", "`ties` conflicts with `distinct`: values are equal or not"),
+        (
+            spec.mutated and spec.requires_grad,
+            "requires_grad",
+            "a `mutated` buffer is not differentiated: leave `requires_grad` out",
+        ),
+        (spec.mutated and spec.layout, "layout", "`layout` conflicts with `mutated`"),
+        (spec.constant_at and unused, "constant_at", unheard),
+        (
+            spec.constant_at and not unused and spec.layout,
+            "constant_at",
+            "`constant_at` conflicts with `layout`",
+        ),
+    ]
+    yield from (at_key((key,), message) for wrong, key, message in rows if wrong)
     rank = len(spec.shape)
     if spec.layout and rank < (2 if spec.layout == "sparse_csr" else 1):
         yield Complaint(("layout",), f"layout `{spec.layout}` needs more dimensions than {rank}")
-
-
-def _check_constant_at(spec: TensorSpec) -> Iterator[Complaint]:
-    if not spec.constant_at:
-        return
-    if spec.requires_grad is False or spec.mutated:
-        message = f"`constant_at` says nothing about `{shown(spec.name)}`, which is not differentiated"
-        yield at_key(("constant_at",), message)
-        return
-    if spec.layout:
-        yield at_key(("constant_at",), "`constant_at` conflicts with `layout`")
-    dimensions, seen = len(spec.shape), set[int]()
-    for key, _ in spec.constant_at:
-        at, path = key if key >= 0 else key + dimensions, ("constant_at", str(key))
-        if not 0 <= at < dimensions:
-            message = f"`{shown(spec.name)}` has {dimensions} dimensions, and no dimension {key}"
+    seen = set[int]()
+    for key, _ in () if unused else spec.constant_at:
+        at, path = key if key >= 0 else key + rank, ("constant_at", str(key))
+        if not 0 <= at < rank:
+            message = f"`{shown(spec.name)}` has {rank} dimensions, and no dimension {key}"
             yield at_key(path, message)
         elif at in seen:
             yield at_key(path, f"dimension {at} is named twice")
