@@ -87,12 +87,12 @@ def _past_of(
     of the target, and nothing is missing there.
     """
     found: list[Beyond] = []
-    whys = ((c, _why_not(c, base)) for c in constants if _is_reported(c))
-    untried = {(c, 0): f"{c}: {why}" for c, why in whys if why}
+    whys = {constant: _why_not(constant, base) for constant in constants}
+    untried = {(c, 0): f"{c}: {why}" for c, why in whys.items() if why and _is_reported(c)}
     tried = [dict(case.sizes) for case in cases]
     declared = dict(sweep.sizes)
     tails = _is_reported if declared else bool
-    wanted = [(n, c) for c in constants if not _why_not(c, base) for n in _values_at(c, tail=tails(c))]
+    wanted = [(n, c) for c, why in whys.items() if not why for n in _values_at(c, tail=tails(c))]
     for value, constant in sorted(wanted, key=lambda pair: pair[0]):
         missing = [name for name in sweep.dimensions(base) if all(s.get(name) != value for s in tried)]
         where = f"{'at' if value % constant.value == 0 else 'just past'} {constant}"

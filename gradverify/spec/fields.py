@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
 from gradverify.cases.inputs import COMPLEX, FLOATING, INTEGERS, shape_of
@@ -406,7 +406,7 @@ Maybe = Annotated[_Item | None, BeforeValidator(given)]
 """A key that may be absent, and is never null."""
 Some = Annotated[list[_Item], Field(min_length=1)]
 Distinct = Annotated[Some[_Item], AfterValidator(_each_once)]
-Text = Annotated[str, StringConstraints(strict=True)]
+Text = str
 Words = Annotated[Text, _said("must not be empty"), _SAID]
 Reason = Annotated[Text, _said("a reason is required"), _SAID]
 Dimension = Annotated[int | Expression, Checked(_dimension, {"anyOf": [_SIZE, _TEXT]})]

@@ -12,7 +12,7 @@ from gradverify.cases.inputs import (
     TensorSpec,
 )
 from gradverify.cases.messages import listed
-from gradverify.cases.sweep import PAIRWISE, Sweep
+from gradverify.cases.sweep import PAIRWISE
 from gradverify.model import Annotation, Effort, TargetPlan
 
 BEYOND_PAIRS = "combinations of sizes and options beyond pairs"
@@ -43,6 +43,7 @@ def left_out(plan: TargetPlan, asked: Asked) -> list[str]:
     known = len(plan.declared or plan.cases)
     missing = known - len(plan.cases)
     sized = (inferred or not thorough) and not sweep.hook
+    without_ends = any({0, 1} - {*values} for _, values in sweep.sizes)
     rows = [
         # backward may return one all the same
         (undemanded, undemanded),
@@ -51,7 +52,7 @@ def left_out(plan: TargetPlan, asked: Asked) -> list[str]:
         (quick, "extreme and special values"),
         (sized and quick and sweep.automatic, OPEN_SIZES),
         (sized and (sweep.automatic or inferred), "size 0"),
-        (sized and not inferred and _lists_no_ends(sweep), "sizes 0 and 1 where the spec does not list them"),
+        (sized and not inferred and without_ends, "sizes 0 and 1 where the spec does not list them"),
         (len(sweep.sizes) > 1 and not inferred and not sweep.hook, OTHER_ORDERS),
         (not quick and plan.open_sized, SECOND_ORDER),
         (not thorough, "further draws of values"),
@@ -59,10 +60,6 @@ def left_out(plan: TargetPlan, asked: Asked) -> list[str]:
         (True, THREE_TOGETHER),
     ]
     return [phrase for holds, phrase in rows if holds]
-
-
-def _lists_no_ends(sweep: Sweep) -> bool:
-    return any(n not in values for _, values in sweep.sizes for n in (0, 1))
 
 
 def _is_never_differentiated(item: InputSpec) -> bool:

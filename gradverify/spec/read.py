@@ -14,7 +14,7 @@ from gradverify.spec.fields import DOTTED
 from gradverify.spec.function import FunctionKey, SpecFunction, key_complaint, read_function, split_key
 from gradverify.spec.mistakes import file_complaints
 from gradverify.spec.schema import Defaults
-from gradverify.spec.source import MOST_REPORTED, Complaint, Document, at_key, load
+from gradverify.spec.source import Complaint, Document, at_key, load
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,10 @@ def read_document(document: Document, path: FilePath, known_codes: Collection[st
     if fault:
         complaints.append(Complaint(("module",), fault))
     entries = data["functions"] if isinstance(data.get("functions"), dict) else {}
-    if entries == {} and "functions" in data and not any(one.path == ("functions",) for one in complaints):
+    if data.get("functions") == {}:
         complaints.append(at_key(("functions",), "`functions` is empty: name at least one"))
     functions: dict[str, SpecFunction] = {}
     for key, raw in entries.items():
-        if len(complaints) > MOST_REPORTED:
-            break
         wrong_key = key_complaint(key, module if isinstance(module, str) else "?" * ("module" in data))
         parts = split_key(key, raw, module if isinstance(module, str) else "")
         function, faults = read_function(key, raw, parts, known_codes)

@@ -479,8 +479,7 @@ def _draft_7(node: Any) -> Any:  # noqa: ANN401 - any JSON
     # An absent key has no value to show; titles only repeat the names of keys.
     if made.get("default", ...) in (None, "", [], {}):
         del made["default"]
-    if isinstance(made.get("title"), str):
-        del made["title"]
+    made.pop("title", None)
     if "$ref" not in made:
         return made
     reference = {"$ref": made.pop("$ref").replace("#/$defs/", "#/definitions/")}

@@ -69,5 +69,4 @@ def scalar_value(tag: str, text: str) -> Scalar:
         return text.lower() == "true"
     if name == "float":
         return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-    base = {"0o": 8, "0x": 16}.get(text[:2], 10)
-    return int(text[2:] if base != 10 else text, base)
+    return int(text, 0 if text[:2] in {"0o", "0x"} else 10)
