@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 Path = tuple[str | int, ...]
 """Where something is in a spec: `("functions", "softmax", "inputs", "w", "shape", 0)`."""
@@ -26,12 +26,6 @@ def did_you_mean(name: str, candidates: Collection[str]) -> str:
     """Return `; did you mean ...?`, or an empty string where nothing is near."""
     meant = nearest(name, candidates)
     return f"; did you mean `{meant}`?" if meant else ""
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return `a`, `b` and `c`."""
-    quoted = [f"`{name}`" for name in names]
-    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
 
 
 def shown(value: str) -> str:

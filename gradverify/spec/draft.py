@@ -72,10 +72,6 @@ def input_data(spec: InputSpec) -> object:
             raise TypeError(type(spec).__name__)
 
 
-TO_FILL_IN = ("n", "d")
-"""The shape that stands for an input that only the author knows."""
-
-
 def entry_to_fill_in(
     target: Target, *, on_ranks: bool = False, known: Sequence[InputSpec] = ()
 ) -> dict[str, object]:
@@ -88,7 +84,7 @@ def entry_to_fill_in(
     every = with_parts(target.parameters)
     needed = [p for p in every if not p.has_default or (on_ranks and p.name in GROUPS)]
     if not on_ranks:
-        return {"inputs": {p.name: [*TO_FILL_IN] for p in needed}}
+        return {"inputs": {p.name: ["n", "d"] for p in needed}}
     local = {"shape": ["b", "n"], "placement": "local"}
     inputs = {p.name: {"process_group": "world"} if p.name in GROUPS else local for p in needed}
     return {"world_size": [2, 1, 3], "inputs": inputs, "output_placement": "local"}

@@ -392,6 +392,11 @@ _LITERAL = {"type": ["number", "string", "boolean", "null"]}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT}
 _SIZE = {"type": "integer", "minimum": 0}
 _PLACED = {**_TEXT, "pattern": r"^(local|replicate|partial|shard\(\d+\))$"}
+_OUTPUT = [
+    _PLACED,
+    {"const": {"replicate": {"gradient": "partial"}}},
+    {"type": "object", "additionalProperties": {**_SIZE, "maximum": MOST_RANKS - 1}},
+]
 _LIST = BeforeValidator(as_list)
 _size = _whole(
     "a size is an integer or a list of integers", f"a size is between 0 and {MAX_SIZE}", 0, MAX_SIZE
@@ -441,7 +446,7 @@ WorldSizes = Annotated[
 OutputPlacements = Annotated[
     Some[Annotated[str, Checked(output, {})]],
     _LIST,
-    _one_or_more({}),
+    _one_or_more({"anyOf": _OUTPUT}),
 ]
 Float64 = Annotated[str, _exactly("float64", _NATIVE)]
 Version = Annotated[Literal[1], _exactly(1, "must be 1, the format version, not {}")]

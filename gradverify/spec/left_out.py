@@ -11,7 +11,6 @@ from gradverify.cases.inputs import (
     ListSpec,
     TensorSpec,
 )
-from gradverify.cases.messages import listed
 from gradverify.cases.sweep import PAIRWISE
 from gradverify.model import Annotation, Effort, TargetPlan
 
@@ -36,9 +35,9 @@ def left_out(plan: TargetPlan, asked: Asked) -> list[str]:
     """Phrases, the most telling first, of a plan with the cases of an effort."""
     sweep, inferred = asked.sweep, asked.inferred
     quick, thorough = asked.effort is Effort.QUICK, asked.effort is Effort.THOROUGH
-    names = [item.name for item in sweep.inputs if not inferred and _is_never_differentiated(item)]
+    names = [f"`{item.name}`" for item in sweep.inputs if not inferred and _is_never_differentiated(item)]
     undemanded = (
-        f"the gradient{'s' * (len(names) > 1)} of {listed(names)} (requires_grad: false)" if names else ""
+        f"the gradient{'s' * (len(names) > 1)} of {', '.join(names)} (requires_grad: false)" if names else ""
     )
     known = len(plan.declared or plan.cases)
     missing = known - len(plan.cases)

@@ -37,8 +37,8 @@ _HINTS = {
     "found another document": "a spec file holds one document",
 }
 
-_INTEGER_KEYS = {("constant_at",)}
-"""Mappings whose keys are integers: dimensions. As everywhere in JSON, the data holds them as text."""
+_WITH_INTEGERS = ("constant_at",)
+"""The end of the path of a mapping whose keys are integers: dimensions. The data holds them as text."""
 
 
 def as_written(data: object, path: Path) -> Path:
@@ -230,7 +230,7 @@ class _Walk:
             raise self._refused(node, "merge keys (`<<`) are not supported: write the entries out")
         else:
             value = self._scalar(node)
-            if isinstance(value, int) and not isinstance(value, bool) and path[-1:] in _INTEGER_KEYS:
+            if isinstance(value, int) and not isinstance(value, bool) and path[-1:] == _WITH_INTEGERS:
                 value = number(value)
             quoted = f'; write "{shown(node.value)}"' if node.value else ""
         if not isinstance(value, str):

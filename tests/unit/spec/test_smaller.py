@@ -29,7 +29,7 @@ def test_what_fails_everywhere_shrinks_to_ones_in_one_try():
     [
         (lambda s: s["n"] >= 2, {"b": 1, "n": 2, "m": 1}),
         (lambda s: s["n"] == 4, {"b": 1, "n": 4, "m": 1}),
-        (lambda s: s["b"] != s["m"] and min(s.values()) > 1, {"b": 2, "n": 2, "m": 3}),
+        (lambda s: s["b"] != s["m"] and min(s.values()) > 1, {"b": 3, "n": 2, "m": 2}),
         (lambda s: s == {"b": 3, "n": 4, "m": 5}, {"b": 3, "n": 4, "m": 5}),
     ],
 )

@@ -110,7 +110,7 @@ def test_so_many_combinations_of_options_and_the_rest_is_said(plan):
 
 @pytest.mark.parametrize("effort", Effort)
 def test_gradients_that_are_not_asked_for_are_left_out_and_said(plan, effort):
-    said = "the gradients of `weight`, `parts` and `joined` (requires_grad: false)"
+    said = "the gradients of `weight`, `parts`, `joined` (requires_grad: false)"
     assert plan("Constants", effort).left_out[0] == said
     assert not any("requires_grad" in one for one in plan("Open", effort).left_out)
 
