@@ -150,7 +150,7 @@ verifier.verify | iter(()) | beside._evaluation_mode beside._other_states beside
     beside._sizes_of_one beside._unlisted_sizes beside._overlapping_cases
 model | False | case.holds_small_values
 model | 0 | case.draws_of_decades
-cases | () | further.combined past._given
+cases | () | further._combined past._given
 cases | given[0][:1] | sweep.with_each_option
 source | iter(()) | reachable._cast
 verifier.verify | [] | past._of_overlapping_calls
