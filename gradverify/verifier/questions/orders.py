@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gradverify.model import Finding, Outcome, Point, Severity, tensors_of
+from gradverify.model import Finding, Outcome, Point, Severity
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Graph
 from gradverify.verifier.questions.findings import (
@@ -28,10 +28,10 @@ from gradverify.verifier.witnesses.answers import (
     Unknown,
     Wrong,
 )
-from gradverify.verifier.witnesses.claim import Claim
+from gradverify.verifier.witnesses.claim import Claim, spread_of_rows
 from gradverify.verifier.witnesses.judge import judge
 from gradverify.verifier.witnesses.proof import OF_FLOAT32, proved
-from gradverify.verifier.witnesses.rounding import has_digits_of_float32
+from gradverify.verifier.witnesses.rounding import FACTOR, has_digits_of_float32
 from gradverify.verifier.witnesses.values import probe
 
 PROPORTIONAL = 1e-9
@@ -61,18 +61,15 @@ class First:
         return self.judgement is not None and self.judgement.closed
 
     @property
-    def visible(self) -> float:
-        """The largest error that would have been seen in some pair."""
+    def visible(self) -> float | None:
+        """The largest error that would have been seen in some pair; None where none is right."""
         answers = self.judgement.answers.values() if self.judgement is not None else ()
-        return max(
-            (a.visible for a in answers if isinstance(a, Right) and a.visible is not None), default=0.0
-        )
+        seen = (a.visible for a in answers if isinstance(a, Right) and a.visible is not None)
+        return max(seen, default=None)
 
 
-def ask_first(
-    sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: bool, listed: bool, prove: bool
-) -> First:
-    """Judge the gradient of a sample; an exception is a note where the case is not `listed`."""
+def ask_first(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: bool, prove: bool) -> First:
+    """Judge the gradient of a sample; an exception is a note at what nobody `declared`."""
     asked = first_order(sample, graph, witnesses, declared=declared)
     found = judge(asked, prove=prove)
     witnesses.refuted |= asked.trust.refuted
@@ -83,7 +80,7 @@ def ask_first(
     if isinstance(found, Raised):
         raised = backward_raised(sample, found.error)
         outcome = Outcome.INCONCLUSIVE if raised.code in {"GV001", "GV109"} else Outcome.FAILED
-        if not listed:
+        if not declared:
             raised, outcome = replace(raised, severity=Severity.NOTE), Outcome.NOT_RUN
         return First(asked, None, (raised,), outcome)
     every = (_finding(sample, asked, pair, a, witnesses) for pair, a in found.answers.items())
@@ -117,8 +114,8 @@ def _finding(  # noqa: PLR0911 - a row for each kind of answer
             return _again(sample, position, name, witnesses.wrong.get(pair, "GV101"))
         made = wrong_gradient(sample, position, pair[1], answer)
         if answer.nonfinite and not declared:
-            meant = (answer.both and answer.smooth) or _at_declared_zeros(sample, name, answer)
-            return made if meant else replace(made, severity=Severity.WARNING)
+            is_certain = answer.both and answer.smooth
+            return made if is_certain else replace(made, severity=Severity.WARNING)
         twice = pair in witnesses.suspected  # values at two draws are both witnesses
         witnesses.suspected |= {pair} if not declared and not answer.rounded else set()
         certain = declared or answer.both or answer.rounded or twice
@@ -134,13 +131,6 @@ def _finding(  # noqa: PLR0911 - a row for each kind of answer
     return None
 
 
-def _at_declared_zeros(sample: Sample, name: str, answer: Wrong) -> bool:
-    """Whether an input has no value but 0 there, and its spec says that zeros are valid."""
-    x = sample.inputs.flatten(sample.problem.primals)
-    declares = any(t.name == name and 0.0 in t.special for i in sample.case.inputs for t in tensors_of(i))
-    return declares and not any(float(x[e.column]) for e in answer.entries)
-
-
 def _again(sample: Sample, position: int, name: str, code: str) -> Finding:
     """That it is wrong here too: the sample where it was measured says more."""
     said = f"{gradient_of(sample, position, name)} is wrong here, too"
@@ -150,7 +140,8 @@ def _again(sample: Sample, position: int, name: str, code: str) -> Finding:
 def how_it_bends(asked: Asked) -> str:
     """How backward is not linear in grad_output, as a cause; empty where it is linear."""
     u, w = (probe(asked.problem.outputs.size, k) for k in (211, 223))
-    found = asked.claim.afresh().rows(torch.stack([u, w, 2 * u, u + w]))
+    given = torch.stack([u, w, 2 * u, u + w])
+    found = asked.claim.afresh().rows(given)
     if isinstance(found, Raised):
         return ""
     a, b, twice, both = found
@@ -159,8 +150,12 @@ def how_it_bends(asked: Asked) -> str:
     size = (a.abs() + b.abs()).nan_to_num(0.0)
     short = asked.values.steps.is_short or has_digits_of_float32(found)
     bar = (OF_FLOAT32 if short else PROPORTIONAL) * (size + size.mean())
-    off = ((twice - 2 * a).abs() > bar) | ((both - a - b).abs() > bar)
-    return "grad-output-nonlinear" if bool((off & a.isfinite() & b.isfinite()).any()) else ""
+    off = torch.maximum((twice - 2 * a).abs(), (both - a - b).abs())
+    if not bool((off > bar).any()):
+        return ""
+    moved = spread_of_rows(asked.problem, given, asked.values.steps.epsilon)
+    off = off if moved is None else off - FACTOR * moved.sum(dim=0)
+    return "grad-output-nonlinear" if bool(((off > bar) & a.isfinite() & b.isfinite()).any()) else ""
 
 
 def _draws(asked: Asked) -> bool:
