@@ -19,6 +19,7 @@ from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.witnessing import Witnesses, first_order
 from gradverify.verifier.questions.wording import gradient_of
 from gradverify.verifier.witnesses.answers import (
+    Answer,
     Asked,
     Imprecise,
     Judgement,
@@ -42,18 +43,22 @@ PROPORTIONAL = 1e-9
 class First:
     """The first order of a sample."""
 
-    asked: Asked | None
-    """None where there is nothing to measure."""
+    asked: Asked
     judgement: Judgement | None
     """None where backward raised."""
     findings: tuple[Finding, ...]
     outcome: Outcome
 
     @property
+    def answers(self) -> dict[tuple[int, int], Answer]:
+        """Of each (output, input)."""
+        return {} if self.judgement is None else self.judgement.answers
+
+    @property
     def verified(self) -> bool:
         """Every pair is right: what builds on the gradient may be asked."""
-        answers = self.judgement.answers.values() if self.judgement is not None else ()
-        return self.judgement is not None and all(isinstance(a, Right | Imprecise) for a in answers)
+        right = all(isinstance(a, Right | Imprecise) for a in self.answers.values())
+        return self.judgement is not None and right
 
     @property
     def closed(self) -> bool:
@@ -63,9 +68,8 @@ class First:
     @property
     def visible(self) -> float | None:
         """The largest error that would have been seen in some pair; None where none is right."""
-        answers = self.judgement.answers.values() if self.judgement is not None else ()
-        seen = (a.visible for a in answers if isinstance(a, Right) and a.visible is not None)
-        return max(seen, default=None)
+        right = (a.visible for a in self.answers.values() if isinstance(a, Right))
+        return max((seen for seen in right if seen is not None), default=None)
 
 
 def ask_first(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: bool, prove: bool) -> First:
@@ -73,55 +77,51 @@ def ask_first(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: b
     asked = first_order(sample, graph, witnesses, declared=declared)
     found = judge(asked, prove=prove)
     witnesses.refuted |= asked.trust.refuted
-    if isinstance(found, Judgement):
-        new = [pair for pair, a in found.answers.items() if isinstance(a, Wrong) and not a.again]
-        witnesses.wrong |= dict.fromkeys(new if declared else (), "GV101")
-        witnesses.ordinary.update(new if sample.point is Point.TYPICAL else ())
     if isinstance(found, Raised):
         raised = backward_raised(sample, found.error)
         outcome = Outcome.INCONCLUSIVE if raised.code in {"GV001", "GV109"} else Outcome.FAILED
         if not declared:
             raised, outcome = replace(raised, severity=Severity.NOTE), Outcome.NOT_RUN
         return First(asked, None, (raised,), outcome)
-    every = (_finding(sample, asked, pair, a, witnesses) for pair, a in found.answers.items())
-    findings = [one for one in every if one is not None]
-    measured = any(isinstance(a, Wrong) and not a.again for a in found.answers.values())
-    bends = how_it_bends(asked) if measured and any(f.code == "GV101" for f in findings) else ""
-    if bends:
-        findings = [nonlinear(f, bends) if f.code == "GV101" else f for f in findings]
-    if declared and any(f.code in OF_NUMBERS and not f.cause for f in findings) and _draws(asked):
-        findings = [
-            replace(f, cause="random-numbers", hint=DRAW_IN_FORWARD) if f.code in OF_NUMBERS else f
-            for f in findings
-        ]
-    for f in findings:  # what is wrong at another sample, too, is called the same there
-        if f.output in sample.problem.output_positions and f.input in sample.problem.input_names:
-            pair = sample.problem.output_positions.index(f.output), sample.problem.input_names.index(f.input)
-            witnesses.wrong.update({pair: f.code} if pair in witnesses.wrong and f.badness else {})
-    errors = any(f.severity is Severity.ERROR for f in findings)
-    unknown = any(f.code == "GV109" for f in findings)
+    every = {pair: _finding(sample, asked, pair, a, witnesses) for pair, a in found.answers.items()}
+    made = {pair: finding for pair, finding in every.items() if finding is not None}
+    new = {pair for pair, a in found.answers.items() if isinstance(a, Wrong) and not a.again}
+    made = _with_causes(asked, made, measured=bool(new))
+    witnesses.ordinary |= new if sample.point is Point.TYPICAL else set()
+    # What is wrong at another sample, too, is called the same there.
+    witnesses.wrong |= {pair: made[pair].code for pair in new if declared}
+    errors = any(f.severity is Severity.ERROR for f in made.values())
+    unknown = any(f.code == "GV109" for f in made.values())
     outcome = Outcome.FAILED if errors else Outcome.INCONCLUSIVE if unknown else Outcome.PASSED
-    return First(asked, found, tuple(findings), outcome)
+    return First(asked, found, tuple(made.values()), outcome)
 
 
-def _finding(  # noqa: PLR0911 - a row for each kind of answer
-    sample: Sample, asked: Asked, pair: tuple[int, int], answer: object, witnesses: Witnesses
+Findings = dict[tuple[int, int], Finding]
+"""By (output, input)."""
+
+
+def _with_causes(asked: Asked, made: Findings, *, measured: bool) -> Findings:
+    """Findings with a cause that needs no Jacobian: not linear, or drawn once more."""
+    bends = how_it_bends(asked) if measured and any(f.code == "GV101" for f in made.values()) else ""
+    if bends:
+        made = {pair: nonlinear(f, bends) if f.code == "GV101" else f for pair, f in made.items()}
+    unexplained = {pair: f for pair, f in made.items() if f.code in OF_NUMBERS}
+    if asked.declared and any(not f.cause for f in unexplained.values()) and _draws(asked):
+        for pair, f in unexplained.items():
+            made[pair] = replace(f, cause="random-numbers", hint=DRAW_IN_FORWARD)
+    return made
+
+
+def _finding(
+    sample: Sample, asked: Asked, pair: tuple[int, int], answer: Answer, witnesses: Witnesses
 ) -> Finding | None:
-    declared = asked.declared
+    """What is said of an answer, None of a right one, and of what nobody could measure."""
     position, name = sample.problem.output_positions[pair[0]], sample.problem.input_names[pair[1]]
     if isinstance(answer, Wrong):
         if answer.again:
             return _again(sample, position, name, witnesses.wrong.get(pair, "GV101"))
         made = wrong_gradient(sample, position, pair[1], answer)
-        if answer.nonfinite and not declared:
-            is_certain = answer.both and answer.smooth
-            return made if is_certain else replace(made, severity=Severity.WARNING)
-        twice = pair in witnesses.suspected  # values at two draws are both witnesses
-        witnesses.suspected |= {pair} if not declared and not answer.rounded else set()
-        certain = declared or answer.both or answer.rounded or twice
-        if certain or made.severity is not Severity.ERROR:
-            return made
-        return replace(made, code="GV109", suspected=made.code, severity=Severity.WARNING)
+        return made if asked.declared else _if_certain(made, pair, answer, witnesses)
     if isinstance(answer, Imprecise):
         return imprecise_gradient(sample, position, pair[1], answer)
     if isinstance(answer, Unknown) and answer.mismatch:
@@ -129,6 +129,18 @@ def _finding(  # noqa: PLR0911 - a row for each kind of answer
         short = answer.reason is Reason.FLOAT32
         return replace(found, hint=f"{witnesses.of(sample).made} {found.hint}") if short else found
     return None
+
+
+def _if_certain(made: Finding, pair: tuple[int, int], answer: Wrong, witnesses: Witnesses) -> Finding:
+    """At what nobody declared: an error where both witnesses refute it, as values at two draws are."""
+    if answer.nonfinite:
+        is_certain = answer.both and answer.smooth
+        return made if is_certain else replace(made, severity=Severity.WARNING)
+    is_certain = answer.both or answer.rounded or pair in witnesses.suspected
+    witnesses.suspected |= set() if answer.rounded else {pair}
+    if is_certain or made.severity is not Severity.ERROR:
+        return made
+    return replace(made, code="GV109", suspected=made.code, severity=Severity.WARNING)
 
 
 def _again(sample: Sample, position: int, name: str, code: str) -> Finding:

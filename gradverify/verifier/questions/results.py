@@ -114,7 +114,7 @@ def first_order(sample: Sample) -> FirstOrder:
     declared = _is_typical(sample) or not _is_alone(sample)
     judged = _judged(sample, declared=declared, prove=sample.is_first_draw)
     result = _result(sample, judged)
-    if isinstance(judged, str) or judged.first.asked is None:
+    if isinstance(judged, str):
         return result
     # Linearity needs no slope: where these are all there is, it is asked of what they leave open as well.
     linear = judged.first.verified or (_is_alone(sample) and result.result.outcome is not Outcome.FAILED)
@@ -142,7 +142,7 @@ def _result(sample: Sample, judged: _Judged | str) -> FirstOrder:
     if found.judgement is None:
         result = CheckResult(found.findings, found.outcome)
         return FirstOrder(result, judged=False, raised=found.findings[0].raised)
-    answers = found.judgement.answers
+    answers = found.answers
     for (o, i), answer in answers.items():
         if (isinstance(answer, Unknown) and not answer.mismatch) or (
             isinstance(answer, NotJudged) and answer.whole
@@ -182,7 +182,6 @@ def second_order(sample: Sample) -> CheckResult:
     judged = _judged(sample, declared=True, prove=once) if once or known.twice else ""
     if isinstance(judged, str) or not judged.first.verified or not (once or judged.first.closed):
         return NOT_RUN
-    assert judged.first.asked is not None  # noqa: S101 - it is verified
     found = ask_second(sample, judged.graph, judged.first.asked, witnesses_of(sample), prove=once)
     if once:
         known.twice = found.capability == "yes"
@@ -226,7 +225,7 @@ def at_undeclared(sample: Sample) -> FirstOrder:
     found, twice = judged.first, tuple[Finding, ...]()
     drawn = (sample.point, sample.draw) in points_of(sample.case, sample.subject.settings.effort)
     # It was seen to be meant.
-    if drawn and witnesses_of(sample).of(sample).twice and found.closed and found.asked is not None:
+    if drawn and witnesses_of(sample).of(sample).twice and found.closed:
         second = ask_second(sample, judged.graph, found.asked, witnesses_of(sample), prove=False)
         twice = tuple(f for f in second.findings if f.severity is Severity.ERROR)
     certain = (f for f in (*found.findings, *twice) if f.code != "GV109" or f.suspected)
