@@ -182,7 +182,7 @@ def second_order(sample: Sample) -> CheckResult:
     judged = _judged(sample, declared=True, prove=once) if once or known.twice else ""
     if isinstance(judged, str) or not judged.first.verified or not (once or judged.first.closed):
         return NOT_RUN
-    found = ask_second(sample, judged.graph, judged.first.asked, witnesses_of(sample), prove=once)
+    found = ask_second(sample, judged.first.asked, witnesses_of(sample), prove=once)
     if once:
         known.twice = found.capability == "yes"
         return found
@@ -226,7 +226,7 @@ def at_undeclared(sample: Sample) -> FirstOrder:
     drawn = (sample.point, sample.draw) in points_of(sample.case, sample.subject.settings.effort)
     # It was seen to be meant.
     if drawn and witnesses_of(sample).of(sample).twice and found.closed:
-        second = ask_second(sample, judged.graph, found.asked, witnesses_of(sample), prove=False)
+        second = ask_second(sample, found.asked, witnesses_of(sample), prove=False)
         twice = tuple(f for f in second.findings if f.severity is Severity.ERROR)
     certain = (f for f in (*found.findings, *twice) if f.code != "GV109" or f.suspected)
     return replace(known, result=_hinted(certain, sample.point, known.result.witnesses))

@@ -37,18 +37,13 @@ ACCIDENTS = frozenset(
 """Exceptions that are never raised to refuse a double backward."""
 
 
-def ask_second(
-    sample: Sample, graph: Graph, first: Asked, witnesses: Witnesses, *, prove: bool
-) -> CheckResult:
+def ask_second(sample: Sample, first: Asked, witnesses: Witnesses, *, prove: bool) -> CheckResult:
     """Judge the derivative of backward at one grad_output, in the inputs and in grad_output.
 
     At values that nobody declared both witnesses must speak against it.
     """
     second = second_problem(sample)
-    anew = prove or graph.is_stale
-    made = second.graph(second.primals) if anew else second.graph_from(graph, second.cotangents)
-    if isinstance(made, Raised) and not anew:  # the backward before may have freed what it keeps
-        made = second.graph(second.primals)
+    made = second.graph(second.primals)
     if isinstance(made, Raised):
         return _raised(sample, made.error, "under create_graph=True")
     refused = refusal(made.value, second) if prove else None

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gradverify.model import Finding, Severity
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.numerics.tracing import operations
 from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.subject import Sample
@@ -22,7 +23,7 @@ from gradverify.verifier.questions.wording import apart, count_of, vector_entrie
 from gradverify.verifier.witnesses.answers import Asked
 from gradverify.verifier.witnesses.claim import spread_of_rows
 from gradverify.verifier.witnesses.proof import OF_FLOAT32
-from gradverify.verifier.witnesses.rounding import FACTOR
+from gradverify.verifier.witnesses.rounding import FACTOR, has_digits_of_float32
 from gradverify.verifier.witnesses.values import EPSILON, probe
 
 LINEAR = 1e-9
@@ -37,9 +38,6 @@ FEW_BITS = 10
 MANY_BITS = 40
 """The same for thresholds: those in use lie between 1e-12 and 1e12."""
 
-MOST_COMPARED = 64
-"""Entries of a grad_output up to which it is compared with the others."""
-
 OF_ROWS = torch.tensor([1.0, 2.0**-20, 0.0, 2.0**10], dtype=torch.float64)
 """Sizes of rows beside others."""
 
@@ -47,15 +45,9 @@ OF_AN_ITERATION = (
     "Backward repeats a step, and takes fewer of them here. If it stops at an absolute tolerance, gradients "
     "below that are lost: compare with the norm of grad_output."
 )
-ZEROS = "Where no gradient arrives, none may leave: look for a division by the size of grad_output."
-ONE_VALUE = "Look for a path that backward takes where all entries of grad_output are equal."
-SUM = "Look for a test of a sum of grad_output: a sum of zero does not mean that nothing arrives."
-ONE_ENTRY = "Look for a test of how many entries of grad_output are not zero, or for its largest entry."
-SIGN = "Look for a test of the largest or smallest entry of grad_output: the size is that of `abs()`."
-SKIPPED = "Is something skipped by a test of grad_output, as rows whose first entry is zero?"
-THRESHOLD = (
-    "Look for a clamp, a threshold or a small constant that grad_output, or its largest entry, is compared "
-    "with or divided by."
+OF_A_TEST = (
+    "Look for a test of grad_output (its sum, its largest entry, how many are not zero), a clamp, a "
+    "threshold or a division by its size: backward must multiply it by the derivative, whatever it is."
 )
 
 
@@ -64,7 +56,6 @@ class Structure:
     """A kind of grad_output."""
 
     said: str
-    hint: str
     make: Callable[[Tensor], Tensor]
     """From random numbers of an output's shape."""
     bits: int = 0
@@ -96,21 +87,19 @@ def _rows_of_different_size(w: Tensor) -> Tensor:
 
 
 STRUCTURES = (
-    Structure("of zeros", ZEROS, torch.zeros_like),
-    Structure("of ones, as y.sum().backward() sends it", ONE_VALUE, torch.ones_like),
-    Structure(
-        "of one value, as y.mean().backward() sends it", ONE_VALUE, lambda w: torch.ones_like(w) / w.numel()
-    ),
-    Structure("whose rows sum to zero", SUM, lambda w: _balanced(w, -1)),
-    Structure("whose columns sum to zero", SUM, lambda w: _balanced(w, 0)),
-    Structure("that sums to zero", SUM, _balanced),
-    Structure("with one entry in each row", ONE_ENTRY, _one_of_each_row),
-    Structure("with a single entry", ONE_ENTRY, _one_entry),
-    Structure("of negative numbers alone", SIGN, lambda w: -w.abs()),
-    Structure("of positive numbers alone", SIGN, torch.abs),
-    Structure("whose rows differ in size, some of them zero", SKIPPED, _rows_of_different_size),
+    Structure("of zeros", torch.zeros_like),
+    Structure("of ones, as y.sum().backward() sends it", torch.ones_like),
+    Structure("of one value, as y.mean().backward() sends it", lambda w: torch.ones_like(w) / w.numel()),
+    Structure("whose rows sum to zero", lambda w: _balanced(w, -1)),
+    Structure("whose columns sum to zero", lambda w: _balanced(w, 0)),
+    Structure("that sums to zero", _balanced),
+    Structure("with one entry in each row", _one_of_each_row),
+    Structure("with a single entry", _one_entry),
+    Structure("of negative numbers alone", lambda w: -w.abs()),
+    Structure("of positive numbers alone", torch.abs),
+    Structure("whose rows differ in size, some of them zero", _rows_of_different_size),
     *(
-        Structure(f"multiplied by 2^{bits}", THRESHOLD, torch.clone, bits)
+        Structure(f"multiplied by 2^{bits}", torch.clone, bits)
         for bits in (FEW_BITS, -FEW_BITS, MANY_BITS, -MANY_BITS)
     ),
 )
@@ -138,9 +127,7 @@ def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
     if not outputs.size or not sample.inputs.size or asked.sixteen:
         return
     w = probe(outputs.size, asked.key + 29)
-    parts = [part.view(block.shape) for part, block in zip(outputs.cut(w), outputs.blocks, strict=True)]
-    made = {s: torch.cat([s.make(part).reshape(-1) for part in parts]) * 2.0**s.bits for s in STRUCTURES}
-    made = _distinct(made)
+    made = dict(_distinct(w, outputs))
     beside = [w if s.bits else u + w for s, u in made.items()]
     found = asked.claim.rows(torch.stack([w, *made.values(), *beside]))
     if isinstance(found, Raised):
@@ -159,12 +146,16 @@ def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
             return
 
 
-def _distinct(made: dict[Structure, Tensor]) -> dict[Structure, Tensor]:
-    """Without grad_outputs that are the same as another one of a small output, or zeros once more."""
-    met: dict[object, Structure] = {}
-    for s, u in made.items():
-        met.setdefault(tuple(u.tolist()) if len(u) <= MOST_COMPARED else s, s)
-    return {s: made[s] for s in met.values() if bool(made[s].any()) or s is STRUCTURES[0]}
+def _distinct(w: Tensor, outputs: Layout) -> Iterator[tuple[Structure, Tensor]]:
+    """Each structure with a grad_output of it, unless that is as another one, or of zeros as the first."""
+    parts = [part.view(block.shape) for part, block in zip(outputs.cut(w), outputs.blocks, strict=True)]
+    met = set[int]()
+    for s in STRUCTURES:
+        given = torch.cat([s.make(part).reshape(-1) for part in parts]) * 2.0**s.bits
+        key = hash(given.numpy().tobytes())
+        if key not in met and (not met or bool(given.any())):
+            met.add(key)
+            yield s, given
 
 
 def _compared(asked: Asked, s: Structure, given: tuple[Tensor, Tensor], rows: Sequence[Tensor]) -> _Row:
@@ -174,7 +165,8 @@ def _compared(asked: Asked, s: Structure, given: tuple[Tensor, Tensor], rows: Se
     """
     scale, usual = 2.0**-s.bits, rows[2]
     got, expected = rows[0] * scale, rows[1] if s.bits else rows[1] - usual
-    short = OF_FLOAT32 if asked.values.steps.is_short else 0.0
+    is_short = asked.values.steps.is_short or has_digits_of_float32(usual)
+    short = OF_FLOAT32 if is_short else 0.0
     largest = max(float(one.abs().nan_to_num(0.0, 0.0, 0.0).max()) for one in (expected, rows[1], usual))
     size = expected.abs() + got.abs().nan_to_num(0.0, 0.0, 0.0)
     bar = max(LINEAR, short, asked.rtol) * size + max(OF_LARGEST, short) * largest
@@ -214,7 +206,7 @@ def _finding(sample: Sample, row: _Row) -> Finding:
         "GV106",
         f"for a grad_output {row.structure.said}, the gradient with respect to `{name}` is wrong at "
         f"{count_of(entries.wrong, entries.checked)}: {got}, where {wanted} follows from other grad_outputs",
-        hint=row.structure.hint,
+        hint=OF_A_TEST,
         input=name,
         entries=entries,
         badness=float(off.max().nan_to_num(1e300, 1e300)),
