@@ -61,6 +61,11 @@ class Block:
     """Where this block holds some entries of a larger tensor: their multi-indices in it."""
 
     @property
+    def span(self) -> slice:
+        """Its part of the flat vector."""
+        return slice(self.start, self.stop)
+
+    @property
     def is_complex(self) -> bool:
         """Whether the tensor itself is complex."""
         return self.dtype.is_complex

@@ -110,8 +110,8 @@ def _values(sample: Sample, other: CallProblem) -> Iterator[Finding]:
 def _gradients(sample: Sample, other: CallProblem, called: str, seen: float = 0.0) -> Iterator[Finding]:
     """For one random grad_output of each output alone."""
     u = probe(other.outputs.size, sample.key + 29)
-    for position, one in zip(other.output_positions, other.outputs.slices, strict=True):
-        at = partial(_row_at, alone(u, one))
+    for position, block in zip(other.output_positions, other.outputs.blocks, strict=True):
+        at = partial(_row_at, alone(u, block.span))
         for number_of, entries in _differing(sample, (sample.problem, other), at, sample.inputs, seen):
             name = sample.problem.input_names[number_of]
             said = f"{gradient_of(sample, position, name)} differs from the {called}'s"
@@ -155,8 +155,9 @@ def _differing(
         off &= ~((mine - theirs).abs() <= bar + sum(FACTOR * one for one in moved if one is not None))
     if bool(off.any()) and sample.point is not Point.TYPICAL:
         off &= ~_between_those_nearby(partial(at, both[1]), Values(both[1]), mine)
-    for number_of, (block, own) in enumerate(zip(layout.blocks, layout.slices, strict=True)):
-        nothing, of_output = torch.zeros_like(mine[own]), at is value_at
+    for number_of, block in enumerate(layout.blocks):
+        own, of_output = block.span, at is value_at
+        nothing = torch.zeros_like(mine[own])
         entries = vector_entries(mine[own], theirs[own], nothing, off[own], block, of_output=of_output)
         if entries.wrong:
             yield number_of, entries

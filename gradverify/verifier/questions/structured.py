@@ -198,8 +198,8 @@ def _takes_fewer_steps(asked: Asked, row: _Row) -> bool:
 def _finding(sample: Sample, row: _Row) -> Finding:
     off = torch.where(row.wrong, (row.got - row.expected).abs().nan_to_num(torch.inf), -1.0)
     number_of = sample.inputs.block_of(int(off.argmax()))
-    name, own = sample.problem.input_names[number_of], sample.inputs.slices[number_of]
-    nothing, block = torch.zeros_like(off[own]), sample.inputs.blocks[number_of]
+    name, block = sample.problem.input_names[number_of], sample.inputs.blocks[number_of]
+    own, nothing = block.span, torch.zeros_like(off[block.span])
     entries = vector_entries(row.got[own], row.expected[own], nothing, row.wrong[own], block)
     got, wanted = apart(entries.worst[0].actual, entries.worst[0].expected)
     return sample.finding(

@@ -149,9 +149,9 @@ class Verified:
         `only` are the numbers of the inputs to look at.
         """
         flat = self.inputs.flatten(got)
-        for position, own in enumerate(self.inputs.slices):
+        for position, block in enumerate(self.inputs.blocks):
             if only is not None and position not in only:
-                flat[own] = self.gradient[own]
+                flat[block.span] = self.gradient[block.span]
         return self._differs(flat)
 
     def unrepeated(self, gradient: Tensor) -> Difference | None:
@@ -199,7 +199,7 @@ class Verified:
             return None
         worst = int(torch.where(wrong, off, -1.0).argmax())
         number_of = layout.block_of(worst)
-        block, own = layout.blocks[number_of], layout.slices[number_of]
+        block, own = layout.blocks[number_of], layout.blocks[number_of].span
         bound = torch.maximum(bound, moved)
         return Difference(
             indexed(names[number_of], block.index(worst)),

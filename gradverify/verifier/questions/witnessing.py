@@ -174,7 +174,7 @@ def _bounds(sample: Sample) -> tuple[Tensor, Tensor] | None:
     declared = {i.name: i for i in sample.case.inputs if isinstance(i, TensorInput)}
     problem, layout = sample.problem, sample.inputs
     ends = torch.tensor([[-torch.inf], [torch.inf]], dtype=torch.float64).repeat(1, layout.size)
-    for name, x, own in zip(problem.input_names, problem.primals, layout.slices, strict=True):
+    for name, x, block in zip(problem.input_names, problem.primals, layout.blocks, strict=True):
         spec = declared.get(name)
         if spec is None or spec.structure or spec.make or spec.value is not None:
             continue
@@ -182,7 +182,7 @@ def _bounds(sample: Sample) -> tuple[Tensor, Tensor] | None:
         if spec.range is not None:
             low, high = max(low, spec.range[0]), min(high, spec.range[1])
         if not bool(((x.real < low) | (x.real > high)).any()):  # special values may lie outside
-            ends[0, own], ends[1, own] = low, high
+            ends[0, block.span], ends[1, block.span] = low, high
     return (ends[0], ends[1]) if bool(ends.isfinite().any()) else None
 
 
