@@ -127,7 +127,7 @@ def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
     if not outputs.size or not sample.inputs.size or asked.sixteen:
         return
     w = probe(outputs.size, asked.key + 29)
-    made = dict(_distinct(w, outputs))
+    made = _distinct(w, outputs)
     beside = [w if s.bits else u + w for s, u in made.items()]
     found = asked.claim.rows(torch.stack([w, *made.values(), *beside]))
     if isinstance(found, Raised):
@@ -146,16 +146,15 @@ def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
             return
 
 
-def _distinct(w: Tensor, outputs: Layout) -> Iterator[tuple[Structure, Tensor]]:
+def _distinct(w: Tensor, outputs: Layout) -> dict[Structure, Tensor]:
     """Each structure with a grad_output of it, unless that is as another one, or of zeros as the first."""
     parts = [part.view(block.shape) for part, block in zip(outputs.cut(w), outputs.blocks, strict=True)]
-    met = set[int]()
+    made: dict[Structure, Tensor] = {}
     for s in STRUCTURES:
         given = torch.cat([s.make(part).reshape(-1) for part in parts]) * 2.0**s.bits
-        key = hash(given.numpy().tobytes())
-        if key not in met and (not met or bool(given.any())):
-            met.add(key)
-            yield s, given
+        if not any(torch.equal(given, one) for one in made.values()) and (not made or bool(given.any())):
+            made[s] = given
+    return made
 
 
 def _compared(asked: Asked, s: Structure, given: tuple[Tensor, Tensor], rows: Sequence[Tensor]) -> _Row:
