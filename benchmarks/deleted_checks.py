@@ -145,7 +145,7 @@ verifier.infer | given[1] | choices._with_longer_tables
 verifier.questions | AtUndeclared(CheckResult(), judged=True) | results.at_undeclared
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | beside.at_unlisted
 verifier.questions | None | composite.composite_of
-verifier.questions | False | orders._draws orders._at_declared_zeros
+verifier.questions | False | orders._draws
 verifier.verify | iter(()) | beside._evaluation_mode beside._other_states beside._longer_items
     beside._sizes_of_one beside._unlisted_sizes beside._overlapping_cases
 model | False | case.holds_small_values

@@ -145,8 +145,7 @@ def second_order_findings(sample: Sample, asked: Asked, graph: Graph, held: Held
     shown = sorted((held.wrong or held.finer).items(), key=lambda item: -item[1].largest)
     cut = bool(held.wrong) and is_cut(asked)
     found = [
-        wrong_second(sample, second, second.input_names, pair, answer, cut=cut)
-        for pair, answer in (shown[:1] if cut else shown)
+        wrong_second(sample, second, pair, answer, cut=cut) for pair, answer in (shown[:1] if cut else shown)
     ]
     return tuple(found) if held.wrong else tuple(map(_within_tolerance, found))
 

@@ -50,7 +50,7 @@ def _line(report: TargetReport, found: Finding) -> Text:
 
 
 def _worst(found: Finding) -> str:
-    """The worst entry: `y[0,2]/x[0,2]: 0.7925, numerical 0.1645 (18/36 wrong)`."""
+    """The worst entry: `y[0,2]/x[0,2]: 0.7925, expected 0.1645 (18/36 wrong)`."""
     if found.entries is None:
         return ""
     entry = found.entries.worst[0]

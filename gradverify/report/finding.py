@@ -134,7 +134,7 @@ def _inputs(finding: Finding, style: TextStyle) -> list[Text]:
 
 WORST = 3
 """Entries shown for one finding at normal verbosity."""
-_DERIVATIVES = ("backward", "numerical")
+_DERIVATIVES = ("backward", "expected")
 _VALUES = ("value", "reference")
 
 

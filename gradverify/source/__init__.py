@@ -3,7 +3,7 @@
 Of a file's text: `module_of(text)` is its `Module`, parsed once; `functions_of(text)` gives each `Function`
 with its `Method`s, resolved along bases of the same module. What its values and sizes are held against:
 `thresholds`, `size_constants`. Of a live function: `Method.of(f)`; `iterates`, `compares`, `scales_by_sizes`,
-`cuts`, of it and its helpers.
+of it and its helpers.
 
 Answers are frozen dataclasses; a `Place` is where something stands. Who builds or searches trees (edits, and
 the search for inputs) takes them from `definition(f)`, with what reads a node in `gradverify.source.tree`.
@@ -14,7 +14,6 @@ from __future__ import annotations
 from gradverify.source.function import Function, functions_of
 from gradverify.source.live import (
     compares,
-    cuts,
     definition,
     definitions_behind,
     iterates,
@@ -23,7 +22,7 @@ from gradverify.source.live import (
     scales_by_sizes,
 )
 from gradverify.source.method import Method, returned
-from gradverify.source.module import Binders, Import, Module, import_line, is_bound_above, module_of
+from gradverify.source.module import Binders, Import, Module, is_bound_above, module_of
 from gradverify.source.names import (
     applied,
     is_not_a_tensor,
@@ -59,12 +58,10 @@ __all__ = [
     "called_name",
     "communicates",
     "compares",
-    "cuts",
     "definition",
     "definitions_behind",
     "every_parameter",
     "functions_of",
-    "import_line",
     "integer",
     "is_bound_above",
     "is_none",

@@ -1,4 +1,4 @@
-"""Live functions by their source, with the helpers that they call by name: loops, cuts, comparisons.
+"""Live functions by their source, with the helpers that they call by name: loops, comparisons.
 
 Whether backward multiplies or divides by a size: then inputs whose sizes agree say nothing for it.
 """
@@ -10,9 +10,8 @@ import inspect
 import textwrap
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from gradverify.source.tree import (
@@ -127,49 +126,6 @@ def _holds(tree: ast.AST, names: Collection[str]) -> bool:
     """Whether a tree has one of some names: of a variable, or `.name` of an attribute."""
     attributes = (f".{node.attr}" for node in each(ast.Attribute, tree))
     return not names_in(tree).union(attributes).isdisjoint(names)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A part of a live function in which a tensor loses its graph."""
-
-    file: str
-    line: int
-    lines: range
-    """Those in which it does."""
-    shown: str
-    records: bool
-    """Whether a graph is recorded there."""
-
-
-def cuts(function: Any, calls: Collection[str], modes: Collection[str]) -> Iterator[Cut]:  # noqa: ANN401
-    """Calls of methods and uses of modes in it and its helpers; of `x.detach().tolist()` the whole."""
-    for place, (tree, known) in enumerate(definitions_behind(function)):
-        code: CodeType = inspect.unwrap(function if place == 0 else known[tree.name]).__code__
-        above = code.co_firstlineno - 1  # lines count from 1 at the first decorator, as the code's do
-        for shown, whole in _cuts(tree, calls, modes):
-            lines = range(above + whole.lineno, above + lines_of(whole).stop)
-            records = not isinstance(whole, ast.With)
-            yield Cut(code.co_filename, above + shown.lineno, lines, ast.unparse(shown), records)
-
-
-def _cuts(
-    tree: ast.AST, calls: Collection[str], modes: Collection[str]
-) -> Iterator[tuple[ast.expr, ast.expr | ast.stmt]]:
-    within: set[int] = set()
-    for node in ast.walk(tree):
-        match node:
-            case _ if id(node) in within:
-                pass
-            case ast.Call(func=ast.Attribute(value=of, attr=attr)) if attr in calls:
-                within |= {id(n) for n in ast.walk(of)}
-                yield node, node
-            case ast.Attribute(attr="data", ctx=ast.Load()):
-                yield node, node
-            case ast.With(items=items):
-                yield from ((i.context_expr, node) for i in items if called_name(i.context_expr) in modes)
-            case _:
-                pass
 
 
 COUNTING = frozenset({"len", "mean", "nanmean", "var", "std", "var_mean", "std_mean", "numel", "nelement"})

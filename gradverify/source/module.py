@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.util import decode_source
-from itertools import takewhile
 
 from gradverify.source.tree import (
     DEFINITIONS,
@@ -248,21 +247,3 @@ def is_bound_above(source: str, name: str, line: int) -> bool:
     above = [s for s in body if s.lineno < line and not isinstance(s, DEFINITIONS)]
     imported = {one.bound for s in above for one in imports_of(ast.walk(s))}
     return bool(imported & {name, "*"}) or name in names_bound(above)
-
-
-def import_line(source: str) -> int:
-    """The line, from 1, above which one more import goes: behind the last one above every class and def.
-
-    Imports in the blocks of a statement (`try`, `if TYPE_CHECKING`) may not run, and are passed over. Where
-    there are none, it goes behind the docstring.
-    """
-    tree = module_of(source).tree
-    above = takewhile(lambda s: not any(isinstance(n, DEFINITIONS) for n in ast.walk(s)), tree.body)
-    line = max((lines_of(s).stop for s in above if isinstance(s, ast.Import | ast.ImportFrom)), default=0)
-    if not line:
-        rest = tree.body[ast.get_docstring(tree, clean=False) is not None :]
-        line = min(map(first_line, rest), default=1)
-    for statement in tree.body:  # `import a; b = (` goes on below
-        if first_line(statement) < line:
-            line = max(line, lines_of(statement).stop)
-    return line

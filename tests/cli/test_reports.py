@@ -71,7 +71,7 @@ def test_formats_and_files(here):
     ran = here("check", "wrong.py", *options, "--maxfail", "2", "--durations", "1")
     assert ran.code == 1
     assert ran.out.splitlines() == [
-        "wrong.py:5: GV101 Product[n=2] y[0]/b[0]: 2.000, numerical 1.000 (2/4 wrong)",
+        "wrong.py:5: GV101 Product[n=2] y[0]/b[0]: 2.000, expected 1.000 (2/4 wrong)",
         "wrong.py:27: GV102 Raises: backward raised AttributeError: 'tuple' object has no attribute 'T'",
         "wrong.py:30: Noisy: unchecked: not reached: --maxfail 2 stopped the run",
         "3 functions: 2 failed, 1 unchecked   GV101 x1, GV102 x1",

@@ -22,12 +22,7 @@ from gradverify.verifier.diagnose.evidence import OfRanks, Options, Point
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
 from gradverify.verifier.questions.changes import requires_grad_subsets
-from gradverify.verifier.questions.jacobians import (
-    Jacobians,
-    first_jacobians,
-    second_asked,
-    second_jacobians,
-)
+from gradverify.verifier.questions.jacobians import Jacobians, first_asked, jacobians_of, second_asked
 from gradverify.verifier.questions.reading import own_backward
 from gradverify.verifier.questions.samples import placed_on
 from gradverify.verifier.questions.second_order import second_problem
@@ -56,7 +51,7 @@ def measured_point(sample: Sample, repairs: Repairs) -> Point | None:
     `repairs` is what is known of changes of the target's backward.
     """
     problem = sample.problem
-    found = first_jacobians(sample)
+    found = jacobians_of(first_asked(sample))
     if found is None:
         return None
     names = tuple(_output_name(sample, p) for p in problem.output_positions)
@@ -94,7 +89,7 @@ def _of_ranks(sample: Sample) -> OfRanks | None:
 
 def measured_second_point(sample: Sample) -> Point | None:
     """The same of a sample's backward as a map of inputs and grad_output, differentiated once more."""
-    found, problem = second_jacobians(sample), second_problem(sample)
+    found, problem = jacobians_of(second_asked(sample)), second_problem(sample)
     if found is None or found.raises:
         return None
     names = tuple(f"g_{name}" for name in problem.first_order.input_names)

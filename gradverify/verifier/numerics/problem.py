@@ -61,6 +61,11 @@ class Block:
     """Where this block holds some entries of a larger tensor: their multi-indices in it."""
 
     @property
+    def span(self) -> slice:
+        """Its part of the flat vector."""
+        return slice(self.start, self.stop)
+
+    @property
     def is_complex(self) -> bool:
         """Whether the tensor itself is complex."""
         return self.dtype.is_complex
@@ -462,16 +467,15 @@ class VjpProblem(_Map):
         the node that raises.
         """
         graph = self.first_order.graph(primals[: self._count])
-        return graph if isinstance(graph, Raised) else self.graph_from(graph.value, primals[self._count :])
-
-    def graph_from(self, graph: Graph, cotangents: Sequence[Tensor]) -> Returned[Graph] | Raised:
-        """The same from a forward that was called before."""
-        given = tuple(u.requires_grad_() for u in copies(cotangents))
-        result = self.back(graph, given, differentiate_with_graph)
+        if isinstance(graph, Raised):
+            return graph
+        given = tuple(u.requires_grad_() for u in copies(primals[self._count :]))
+        result = self.back(graph.value, given, differentiate_with_graph)
         if isinstance(result, Raised):
             return result
-        gradients = with_zeros(result.value, graph.leaves)
-        return Returned(Graph((*graph.leaves, *given), gradients, graph.outputs))
+        leaves = graph.value.leaves
+        gradients = with_zeros(result.value, leaves)
+        return Returned(Graph((*leaves, *given), gradients, graph.value.outputs))
 
     @property
     def _count(self) -> int:

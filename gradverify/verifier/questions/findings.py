@@ -8,38 +8,40 @@ from dataclasses import replace
 from torch import Tensor
 
 from gradverify.model import Entries, Entry, Finding, Severity, indexed
-from gradverify.verifier.numerics.problem import Block, Layout, Problem
+from gradverify.verifier.numerics.problem import Block, Layout
+from gradverify.verifier.questions.result import OTHER_VALUES
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.wording import (
     KEEP_THE_DTYPE,
-    NEARLY,
     NOT_FINITE,
     WITHIN_TOLERANCE,
     apart,
     count_of,
     gradient_of,
-    is_float32,
     map_of,
     number,
-    where_nonfinite,
 )
 from gradverify.verifier.witnesses.answers import Entry as Measured
 from gradverify.verifier.witnesses.answers import Imprecise, Reason, Unknown, Wrong
+from gradverify.verifier.witnesses.claim import Map
+from gradverify.verifier.witnesses.rounding import has_digits_of_float32
 
-FIRST_ORDER_ONLY = (
-    "If no second derivative is meant, say so: @torch.autograd.function.once_differentiable above backward."
-)
+NEARLY = 1e-4
+"""Relative error of a value that is right but for a lower precision inside."""
+
+ONCE = "@torch.autograd.function.once_differentiable"
+
+FIRST_ORDER_ONLY = f"If no second derivative is meant, say so: {ONCE} above backward."
 
 DETACHED = (
-    "Mark backward with @torch.autograd.function.once_differentiable, so that a double backward raises "
-    "instead of losing a term; or build it from differentiable operations. To accept it: "
-    'ignore: {GV2: "first order only"}.'
+    f"Mark backward with {ONCE}, so that a double backward raises instead of losing a term; or build it from "
+    'differentiable operations. To accept it: ignore: {GV2: "first order only"}.'
 )
 
-PARTLY_DETACHED = (
-    "Something that backward uses is detached (an intermediate kept on ctx instead of saved as an input or "
-    "output, .detach(), .data, no_grad), or a Function that backward calls returns None or zeros for it. "
-    "Recompute it in backward from saved inputs."
+NOT_DIFFERENTIABLE = (
+    "What backward computes must itself be differentiable in its inputs and in grad_output. A constant there "
+    "is what forward keeps without being an input or output, and what .detach(), .data, no_grad, NumPy or a "
+    f"Function that returns None for it gives: compute it in backward from saved inputs. {FIRST_ORDER_ONLY}"
 )
 
 UNSTABLE = (
@@ -50,7 +52,6 @@ NO_MEAN = (
     "; forward has a kink there, as where values are equal, and it is no mean of the gradients beside it"
 )
 
-OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
 NO_VALUE = "Leave out the sizes or values at which it is nan or inf: they have no derivative."
 REFERENCE = (
     "Let forward compute in the dtype it is given, or name a composite of plain torch operations as "
@@ -92,22 +93,14 @@ WHY: dict[Reason, tuple[str, str]] = {
 
 def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: Wrong) -> Finding:
     """GV101, GV107, GV108, GV110."""
-    problem = sample.problem
-    output = problem.outputs.blocks[problem.output_positions.index(position)]
-    source, name = sample.inputs.blocks[number_of_input], problem.input_names[number_of_input]
     several = sample.outputs_returned > 1
-    label = f"y{position}" if several else "y"
-    made = _located(sample, answer, (label, name), (output, source), (position, name))
-    worst, gradient = answer.entries[0], gradient_of(sample, position, name)
+    made, derivative = _located(sample, position, number_of_input, answer)
+    worst, gradient = answer.entries[0], gradient_of(sample, position, made.input or "")
     at = count_of(answer.wrong, answer.checked)
-    derivative = f"d {_place(label, output, worst.row)} / d {_place(name, source, worst.column)}"
-    derivative = f"{derivative} is {number(worst.expected)}"
     if answer.nonfinite:
-        where = "" if answer.matrices is None else where_nonfinite(sample, name, answer.matrices[2])
         has = "a kink, and finite slopes beside it" if answer.kink else f"a finite derivative: {derivative}"
         said = f"{gradient} is NaN or infinite at {at}, where forward has {has}"
-        cause = "branch" if where else ""
-        return replace(made, code="GV108", message=said, hint=f"{where} {NOT_FINITE}".strip(), cause=cause)
+        return replace(made, code="GV108", message=said, hint=NOT_FINITE)
     if answer.rounded:
         said = (
             f"{gradient} loses its digits at {at}, by up to {_by_up_to(answer)}: its own rounding explains it"
@@ -116,9 +109,8 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
     if answer.missing and not answer.is_flat:
         return _missing(sample, made, f" through output {position}" if several else "", derivative)
     if answer.matrices is not None and _is_short(*answer.matrices) and not sample.is_native:
-        return _of_float32(
-            made, gradient, abs(worst.claimed - worst.expected) / max(abs(worst.expected), 1e-300)
-        )
+        off = abs(worst.claimed - worst.expected) / max(abs(worst.expected), 1e-300)
+        return _of_float32(made, gradient, off)
     said = f"{gradient} is wrong at {at} of the Jacobian, by up to {_by_up_to(answer)}"
     return replace(made, message=f"{said}{NO_MEAN if answer.kink else ''}")
 
@@ -126,7 +118,7 @@ def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: 
 def _is_short(claimed: Tensor, expected: Tensor, wrong: Tensor) -> bool:
     """Whether the claim has the digits of float32, and nothing else is wrong with it."""
     near = (claimed - expected).abs() <= NEARLY * expected.abs()
-    return bool(near[wrong].all()) and is_float32(claimed, expected)
+    return bool(near[wrong].all()) and has_digits_of_float32(claimed)
 
 
 def _of_float32(finding: Finding, gradient: str, off: float) -> Finding:
@@ -138,12 +130,9 @@ def _of_float32(finding: Finding, gradient: str, off: float) -> Finding:
 
 def imprecise_gradient(sample: Sample, position: int, number_of_input: int, answer: Imprecise) -> Finding:
     """GV110: an error where the gradient has float32's digits, else a warning."""
-    name = sample.problem.input_names[number_of_input]
-    output = sample.problem.outputs.blocks[sample.problem.output_positions.index(position)]
     shown = Wrong(answer.entries, answer.count, answer.of, 0.0, both=False)
-    blocks = output, sample.inputs.blocks[number_of_input]
-    made = replace(_located(sample, shown, ("", ""), blocks, (position, name)), badness=answer.share)
-    gradient = gradient_of(sample, position, name)
+    made = replace(_located(sample, position, number_of_input, shown)[0], badness=answer.share)
+    gradient = gradient_of(sample, position, made.input or "")
     if answer.short:
         return _of_float32(made, gradient, answer.share)
     places, off = count_of(answer.count, answer.of), number(answer.share)
@@ -159,37 +148,49 @@ def _by_up_to(answer: Wrong) -> str:
     return f"{number(abs(worst.claimed - worst.expected))} (backward {got}, {wanted} expected)"
 
 
-def _place(name: str, block: Block, entry: int | None) -> str:
-    """`x[2, 0]`, or `x` for a weighted sum of its entries."""
-    return name if entry is None else indexed(name, block.index(entry))
+def _located(sample: Sample, position: int, number_of_input: int, answer: Wrong) -> tuple[Finding, str]:
+    """The finding of an (output, input), and the derivative at its worst entry."""
+    problem = sample.problem
+    label = f"y{position}" if sample.outputs_returned > 1 else "y"
+    output = problem.outputs.blocks[problem.output_positions.index(position)]
+    source, name = sample.inputs.blocks[number_of_input], problem.input_names[number_of_input]
+    return _shown(sample, answer, (label, label), (output, source), (position, name))
 
 
-def _located(
+def _shown(
     sample: Sample,
     answer: Wrong,
     labels: tuple[str, str],
     blocks: tuple[Block, Block],
     pair: tuple[int, str],
-) -> Finding:
-    """The finding of an (output, input) with its entries and a picture of them, before anything is said."""
+) -> tuple[Finding, str]:
+    """A pair with its entries and a picture of them, before anything is said; its worst derivative in words.
+
+    `labels` are what a picture and a sentence call what is differentiated.
+    """
     output, source = blocks
 
     def shown(e: Measured) -> Entry:
         row = () if e.row is None else output.index(e.row)
         return Entry(row, source.index(e.column), e.claimed, e.expected, e.bound)
 
-    entries = Entries(answer.wrong, answer.checked, tuple(map(shown, answer.entries)))
-    worst = answer.entries[0]
+    entries, worst = tuple(map(shown, answer.entries)), answer.entries[0]
     badness = abs(worst.claimed - worst.expected) / max(worst.bound, 1e-300)
-    return sample.finding(
+    found = sample.finding(
         "GV101",
         "",
         output=pair[0],
         input=pair[1],
-        entries=entries,
-        map=None if answer.matrices is None else map_of(*answer.matrices, output, source, labels),
+        entries=Entries(answer.wrong, answer.checked, entries),
+        map=None
+        if answer.matrices is None
+        else map_of(*answer.matrices, output, source, (labels[0], pair[1])),
         badness=badness if math.isfinite(badness) else 1e300,
     )
+    # Without a row it is a weighted sum of the entries.
+    of = labels[1] if worst.row is None else indexed(labels[1], entries[0].output)
+    by = indexed(pair[1], entries[0].input or ())
+    return found, f"d {of} / d {by} is {number(worst.expected)}"
 
 
 def _missing(sample: Sample, finding: Finding, through: str, derivative: str) -> Finding:
@@ -208,8 +209,9 @@ def _missing(sample: Sample, finding: Finding, through: str, derivative: str) ->
 def not_known(sample: Sample, position: int, name: str, answer: Unknown, *, second: bool = False) -> Finding:
     """GV109 for a pair of which a mismatch stays undecided."""
     reason, hint = WHY[answer.reason]
-    what = gradient_of(sample, position, name)
-    what = f"the second derivative with respect to `{name}`" if second else what
+    what = (
+        f"the second derivative with respect to `{name}`" if second else gradient_of(sample, position, name)
+    )
     differs = "differs from what is expected"
     if answer.entry is not None and answer.entry.row is not None:
         differs = "is {}, expected {}".format(*apart(answer.entry.claimed, answer.entry.expected))
@@ -217,48 +219,32 @@ def not_known(sample: Sample, position: int, name: str, answer: Unknown, *, seco
     return sample.finding("GV109", said, hint=hint, output=position, input=name)
 
 
-def wrong_second(
-    sample: Sample,
-    problem: Problem,
-    names: tuple[str, ...],
-    pair: tuple[int, int],
-    answer: Wrong,
-    *,
-    cut: bool,
-) -> Finding:
-    """GV201, GV202: the derivative of the gradient of one input by another, or by grad_output."""
-    output, source = problem.outputs.blocks[pair[0]], Layout.of(problem.primals).blocks[pair[1]]
-    of, by = names[pair[0]], names[pair[1]]
-    made = _located(sample, answer, (f"g_{of}", by), (output, source), (pair[0], by))
-    worst = answer.entries[0]
-    place = f"d grad of {_place(of, output, worst.row)} / d {_place(by, source, worst.column)}"
-    place = f"{place} is {number(worst.expected)}"
-    if cut:
-        return replace(
-            made,
-            code="GV202",
-            message=f"the second derivative is silently cut: for autograd the gradient of `{of}` depends on "
-            f"nothing, but {place}",
-            hint=DETACHED,
-            cause="detached",
-            severity=Severity.WARNING if sample.subject.inferred else Severity.ERROR,
-            entries=None,
-            map=None,
+def wrong_second(sample: Sample, problem: Map, pair: tuple[int, int], answer: Wrong, *, cut: bool) -> Finding:
+    """GV201, GV202: the derivative of the gradient of one input by another, or by grad_output.
+
+    `cut`: autograd has no gradient depend on anything.
+    """
+    blocks = problem.outputs.blocks[pair[0]], Layout.of(problem.primals).blocks[pair[1]]
+    of, by = problem.input_names[pair[0]], problem.input_names[pair[1]]
+    made, place = _shown(sample, answer, (f"g_{of}", f"grad of {of}"), blocks, (pair[0], by))
+    if not (cut or answer.missing):
+        said = (
+            f"the second derivative (gradient of `{of}` by `{by}`) is wrong at "
+            f"{count_of(answer.wrong, answer.checked)}, by up to {_by_up_to(answer)}"
         )
-    if answer.missing:
         return replace(
-            made,
-            code="GV202",
-            message=f"part of the second derivative is silently cut: the gradient of `{of}` does not depend "
-            f"on `{by}` for autograd, but {place}",
-            hint=f"{PARTLY_DETACHED} {FIRST_ORDER_ONLY}",
-            cause="detached",
+            made, code="GV201", message=said, hint=f"The first derivative is right. {NOT_DIFFERENTIABLE}"
         )
+    part, depends = ("", "depends on nothing") if cut else ("part of ", f"does not depend on `{by}`")
+    warns = cut and sample.subject.inferred
     return replace(
         made,
-        code="GV201",
-        message=f"the second derivative (gradient of `{of}` by `{by}`) is wrong at "
-        f"{count_of(answer.wrong, answer.checked)}, by up to {_by_up_to(answer)}",
-        hint="The first derivative is right. What backward computes must itself be differentiable in its "
-        f"inputs and in grad_output. {FIRST_ORDER_ONLY}",
+        code="GV202",
+        message=f"{part}the second derivative is silently cut: for autograd the gradient of `{of}` "
+        f"{depends}, but {place}",
+        hint=DETACHED if cut else NOT_DIFFERENTIABLE,
+        cause="detached",
+        severity=Severity.WARNING if warns else Severity.ERROR,
+        entries=None if cut else made.entries,
+        map=None if cut else made.map,
     )

@@ -43,18 +43,6 @@ class Jacobians:
     raises: bool = False
 
 
-def first_jacobians(sample: Sample) -> Jacobians | None:
-    """Of the target itself; None where forward gives no numbers, or too many."""
-    asked = first_asked(sample)
-    return None if asked is None else _of(asked)
-
-
-def second_jacobians(sample: Sample) -> Jacobians | None:
-    """Of its backward as a map of inputs and grad_outputs."""
-    asked = second_asked(sample)
-    return None if asked is None else _of(asked)
-
-
 def first_asked(sample: Sample) -> Asked | None:
     """A sample's claim with its witnesses; None where forward raises."""
     made = sample.problem.graph(sample.problem.primals)
@@ -73,9 +61,12 @@ def second_asked(sample: Sample) -> Asked | None:
     return second_order(sample, first, witnesses_of(sample), made.value, second)
 
 
-def _of(asked: Asked) -> Jacobians | None:
+def jacobians_of(asked: Asked | None) -> Jacobians | None:
+    """Of a target, or of its backward; None where it raises, gives no numbers, or too many."""
+    if asked is None or asked.problem.outputs.size > MOST_ROWS:
+        return None
     values, count = asked.values, asked.problem.outputs.size
-    if count > MOST_ROWS or not bool(values.centre.isfinite().any()):
+    if not bool(values.centre.isfinite().any()):
         return None
     rows = units(count)
     found = asked.claim.afresh().rows(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from gradverify.model import Finding, Outcome, Severity, Swept
+from gradverify.model import Finding, Outcome, RaisedError, Severity, Swept
 
 OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
 """What to try where values are to blame."""
@@ -73,6 +73,10 @@ class FirstOrder:
     """Forward computes in float32 inside, so backward may."""
     proven: bool = False
     """By the witnesses, or by torch under `--engine torch`."""
+    judged: bool = True
+    """Something of the Jacobian could be measured."""
+    raised: RaisedError | None = None
+    """What backward raised."""
 
     @property
     def verified(self) -> bool:

@@ -36,11 +36,8 @@ from gradverify.verifier.numerics.problem import (
 )
 from gradverify.verifier.questions.subject import (
     ALL_CONSTANT,
-    EIGHT_BITS,
+    NO_TENSORS,
     NOTHING_CHOSEN,
-    RETURNS_NOTHING,
-    SUBCLASS,
-    UNREADABLE,
     NoSample,
     Sample,
     Subject,
@@ -128,12 +125,11 @@ def prepared(
     continuous = [i for i, r in enumerate(returned) if _is_continuous(r)]
     connected = [i for i in continuous if returned[i].requires_grad]
     marks = subject.has_python_backward
-    foreign = foreign_kind(result.value)
-    unread = next((f"output {i}" for i in continuous if bits_of(returned[i]) is None), "")
-    if foreign or unread or not any(isinstance(r, Tensor) for r in returned):
-        known = SUBCLASS if foreign else UNREADABLE if unread else RETURNS_NOTHING
-        reason = EIGHT_BITS if foreign.startswith("torch.") else known
-        return unusable(reason, where, foreign or unread or subject.target.name)
+    unread = (f"output {i}, which cannot be read" for i in continuous if bits_of(returned[i]) is None)
+    nothing = () if any(isinstance(r, Tensor) for r in returned) else ("no tensor",)
+    foreign = next(filter(None, (foreign_kind(result.value), *unread, *nothing)), "")
+    if foreign:
+        return unusable(NO_TENSORS, where, foreign)
     if continuous and marks and not any(a.differentiable for a in arguments):
         return unusable(ALL_CONSTANT, where)
     if not continuous or (marks and not connected):
@@ -243,13 +239,12 @@ def placed_on(device: str, sample: Sample) -> Returned[Sample] | Raised:
         for here, there in zip(sample.problem.arguments, arguments, strict=True)
     )
     where = torch.device(device)
-    problem = CallProblem(
+    blocks = tuple(replace(b, device=where) for b in sample.problem.outputs.blocks)
+    problem = replace(
+        sample.problem,
         function=subject.value.call,
         arguments=same,
-        output_positions=sample.problem.output_positions,
-        outputs=Layout(tuple(replace(b, device=where) for b in sample.problem.outputs.blocks)),
+        outputs=Layout(blocks),
         random_states=guard.RandomStates(sample.case.seed),
-        counter=sample.problem.counter,
-        of_module=sample.problem.of_module,
     )
     return Returned(replace(sample, subject=subject.value, arguments=same, problem=problem))

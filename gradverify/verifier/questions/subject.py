@@ -33,21 +33,9 @@ NOTHING_CHOSEN = (
     "none of the chosen outputs ({said}) is differentiable",
     "`outputs:` counts positions from 0, as forward returned them.",
 )
-EIGHT_BITS = (
-    "forward returns {said}: numbers of 8 bits are not supported",
-    "Name a function in `target:` that returns what is computed from them in more digits.",
-)
-SUBCLASS = (
-    "forward returns `{said}`, a subclass of Tensor with operations of its own: that is not supported",
-    "Name a function in `target:` that returns plain tensors: `y.as_subclass(torch.Tensor)`.",
-)
-UNREADABLE = (
-    "forward returns {said}, whose numbers torch cannot read one by one: that is not supported",
-    "Name a function in `target:` that returns ordinary tensors.",
-)
-RETURNS_NOTHING = (
-    "`{said}` returns no tensor: there is nothing to differentiate",
-    "Name a function in `target:` that returns the tensors to be verified.",
+NO_TENSORS = (
+    "forward returns {said}: that is not supported",
+    "Name a function in `target:` that returns plain tensors, of more than 8 bits.",
 )
 """Message and hint of GV001."""
 
@@ -106,18 +94,6 @@ def first_line(text: str) -> str:
     """The first line of a message, shortened."""
     line = text.strip().splitlines()[0] if text.strip() else "(no message)"
     return line if len(line) <= 160 else line[:157] + "..."
-
-
-__all__ = [
-    "Float64",
-    "Native",
-    "NoSample",
-    "Sample",
-    "Subject",
-    "Surrogate",
-    "called_with",
-    "first_line",
-]
 
 
 @dataclass(frozen=True)
@@ -275,6 +251,11 @@ class Sample:
     def is_native(self) -> bool:
         """Whether it is called in a native dtype: some argument was rounded to it."""
         return bool(self.exact)
+
+    @property
+    def is_first_draw(self) -> bool:
+        """Whether what is asked once for each case is asked here."""
+        return (self.point, self.draw) == (Point.TYPICAL, 0)
 
     @property
     def family(self) -> Family:

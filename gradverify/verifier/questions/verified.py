@@ -26,6 +26,7 @@ from gradverify.verifier.questions.result import OTHER_VALUES
 from gradverify.verifier.questions.samples import arguments_at
 from gradverify.verifier.questions.subject import Sample, Subject, first_line
 from gradverify.verifier.questions.wording import apart, number, vector_entries
+from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.rounding import FACTOR, OF_A_ROW, has_digits_of_float32, spread
 
 OF_TERMS = 1e-9
@@ -74,8 +75,6 @@ class Difference:
     """The input, or the output, it belongs to."""
     got: float
     wanted: float
-    missing: bool = False
-    """There is no gradient at all: None."""
     block: int = 0
     """The number of that input, or of that output."""
     entries: Entries | None = None
@@ -86,8 +85,7 @@ class Difference:
     @property
     def values(self) -> str:
         """`0.5 instead of 0.25`."""
-        got, wanted = apart(self.got, self.wanted)
-        return f"{'None' if self.missing else got} instead of {wanted}"
+        return " instead of ".join(apart(self.got, self.wanted))
 
 
 @dataclass(frozen=True)
@@ -153,75 +151,66 @@ class Verified:
         flat = self.inputs.flatten(got)
         for position, block in enumerate(self.inputs.blocks):
             if only is not None and position not in only:
-                flat[block.start : block.stop] = self.gradient[block.start : block.stop]
-        cap = max(OF_A_ROW * _largest(self.gradient), self._of_terms)
-        found = self._differs(flat, self._gradient_at, cap=cap)
-        return found and replace(found, missing=got[found.block] is None)
+                flat[block.span] = self.gradient[block.span]
+        return self._differs(flat)
 
     def unrepeated(self, gradient: Tensor) -> Difference | None:
         """Where the gradient (flat) of the very same call differs by more than sums in another order do."""
-        return self._differs(gradient, self._gradient_at, most=self._of_terms)
+        return self._differs(gradient, same=True)
 
     def forward_difference(self, outputs: Sequence[Tensor], *, same: bool = False) -> Difference | None:
         """Where results of forward differ from those of the verified call.
 
         `same`: they are those of the very same call, and differ by more than sums in another order do.
         """
-        problem = self.sample.problem
-        if [t.shape for t in outputs] != [t.shape for t in problem.outputs.unflatten(self.values)]:
+        layout = self.sample.problem.outputs
+        if [t.shape for t in outputs] != [t.shape for t in layout.unflatten(self.values)]:
             return Difference("the shape of the result", "the output", torch.nan, torch.nan)
-        most = OF_TERMS * _largest(self.values) if same else math.inf
-        got, here = problem.outputs.flatten(outputs), partial(_values_at, problem)
-        return self._differs(got, here, most=most, of_forward=True)
+        return self._differs(layout.flatten(outputs), of_forward=True, same=same)
 
     def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - of Finding
         """A finding at this sample."""
         return self.sample.finding(code, message, **fields)
 
-    def _gradient_at(self, x: Tensor) -> Tensor | None:
-        return _gradient_at(self.sample.problem, self.u, x)
-
-    def _differs(
-        self,
-        got: Tensor,
-        results: Callable[[Tensor], Tensor | None],
-        *,
-        most: float = math.inf,
-        cap: float = math.inf,
-        of_forward: bool = False,
-    ) -> Difference | None:
+    def _differs(self, got: Tensor, *, of_forward: bool = False, same: bool = False) -> Difference | None:
         """Where flat values are off by more than the tolerance and by more than rounding, if anywhere.
 
-        Rounding is what moves `results`, and at most `most`. What is off by less than it and by more than
-        `cap` is unknown.
+        What rounding explains beyond a share of the largest gradient is unknown.
         """
+        problem, at = self.sample.problem, partial(_gradient_at, self.sample.problem, self.u)
         wanted, layout, names = self.gradient, self.inputs, list(self.names)
         if of_forward:
-            wanted, layout, names = self.values, self.sample.problem.outputs, named(self.sample.problem)
+            wanted, layout, names, at = (
+                self.values,
+                problem.outputs,
+                named(problem),
+                partial(value_at, problem),
+            )
         off, bound = _off(got, wanted), self._tolerance(wanted, layout)
         if not (off > bound).any():
             return None
-        rounding = self.spread_of(results, wanted).clamp_max(most)
-        wrong = off > torch.maximum(bound, rounding)
+        most = OF_TERMS * max(_largest(self.gradient), _largest(self.values))
+        moved = self.spread_of(at, wanted).clamp_max(most if same else math.inf)
+        cap = math.inf if of_forward else max(OF_A_ROW * _largest(wanted), most)
+        wrong = off > torch.maximum(bound, moved)
         is_known = bool(wrong.any())
-        wrong = wrong if is_known else off > torch.maximum(bound, rounding.clamp_max(cap))
+        wrong = wrong if is_known else off > torch.maximum(bound, moved.clamp_max(cap))
         if not wrong.any():
             return None
         worst = int(torch.where(wrong, off, -1.0).argmax())
-        position = layout.block_of(worst)
-        block = layout.blocks[position]
-        here = slice(block.start, block.stop)
-        bound = torch.maximum(bound, rounding)
+        number_of = layout.block_of(worst)
+        block, own = layout.blocks[number_of], layout.blocks[number_of].span
+        bound = torch.maximum(bound, moved)
         return Difference(
-            indexed(names[position], block.index(worst)),
-            names[position],
+            indexed(names[number_of], block.index(worst)),
+            names[number_of],
             got[worst].item(),
             wanted[worst].item(),
-            block=position,
+            block=number_of,
             entries=vector_entries(
-                got[here], wanted[here], bound[here], wrong[here], block, of_output=of_forward
+                got[own], wanted[own], bound[own], wrong[own], block, of_output=of_forward
             ),
-            noise=0.0 if is_known else rounding[worst].item(),
+            noise=0.0 if is_known else moved[worst].item(),
         )
 
     @property
@@ -235,13 +224,6 @@ class Verified:
         """How far rounding explains that results go, one for each."""
         moved = spread(results, _inputs_of(self.sample), self.rounding)
         return torch.zeros_like(like) if moved is None else FACTOR * moved.nan_to_num(0.0, 0.0, 0.0)
-
-    @property
-    def _of_terms(self) -> float:
-        """What sums in another order may move a gradient; where it cancels, its terms are about |f| / |x|."""
-        size = _inputs_of(self.sample).abs()
-        typical = float(size[size > 0].median()) if (size > 0).any() else 1.0
-        return OF_TERMS * max(_largest(self.gradient), _largest(self.values) / typical)
 
     def _tolerance(self, base: Tensor, layout: Layout) -> Tensor:
         settings, size = self.sample.subject.settings, base.abs().nan_to_num(0.0, 0.0, 0.0)
@@ -269,7 +251,8 @@ def _gradient_at(problem: CallProblem, u: Tensor, x: Tensor) -> Tensor | None:
     return None if isinstance(result, Raised) else inputs.flatten(result.value)
 
 
-def _values_at(problem: CallProblem, x: Tensor) -> Tensor | None:
+def value_at(problem: Map, x: Tensor) -> Tensor | None:
+    """The outputs at a point, flat; None where the problem raises."""
     result = problem.evaluate(Layout.of(problem.primals).unflatten(x))
     return None if isinstance(result, Raised) else problem.outputs.flatten(result.value)
 
@@ -306,17 +289,11 @@ def _kind(argument: Argument) -> object:
 
 def known(sample: Sample) -> Verified | None:
     """The same, measured once for the values that a case was asked at last."""
-    by_case: dict[object, Verified] = sample.subject.learnt.setdefault(Verified, {})  # type: ignore[assignment]
+    by_case: dict[object, Verified | None] = sample.subject.learnt.setdefault(Verified, {})  # type: ignore[assignment]
     key = (sample.case.id, sample.subject.native, sample.subject.short, sample.subject.settings.device)
     base = by_case.get(key)
-    if (
-        base is None
-        or base.inputs != sample.inputs
-        or not torch.equal(_inputs_of(base.sample), _inputs_of(sample))
-    ):
-        base = verified(sample)
-        if base is not None:
-            by_case[key] = base
+    if base is None or not torch.equal(_inputs_of(base.sample), _inputs_of(sample)):
+        base = by_case[key] = verified(sample)
     return base
 
 
@@ -416,12 +393,12 @@ class Variant:
         return base.finding(code, said, hint=hint, input=found.name, output=self.output, part=self.part)
 
     def raised(self, base: Verified, error: RaisedError, what: str = "backward") -> Finding:
-        """The finding on an exception."""
+        """The finding on an exception, or on other outputs than before."""
         returned = error.type == OTHER_OUTPUTS
         said = f"raises {error.type} {self.when}: {first_line(error.message)}"
         return base.finding(
             self.code,
-            f"{what} {f'{error.message} {self.when}' if returned else said}",
+            f"{what} {error.message} {self.when}" if returned else f"{what} {said}",
             hint=self.hint,
             output=self.output,
             input=self.input,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +11,7 @@ from gradverify.model import Point, TensorInput
 from gradverify.source import iterates
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.values import DOMAINS
-from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Graph, VjpProblem
 from gradverify.verifier.questions.composite import held_columns
 from gradverify.verifier.questions.dtypes.calls import exact_arguments, in_float64
 from gradverify.verifier.questions.reading import own_backward
@@ -117,18 +115,18 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: bool) -> Asked:
     """What the judge needs of a sample's gradient."""
-    known = witnesses.of(sample)
+    known, function = witnesses.of(sample), sample.subject.function_class
     problem, settings = sample.problem, sample.subject.settings
     held = held_columns(sample)
     held_or_none = held if bool(held.any()) else None
     derived, hides = _derived(sample, graph, witnesses, held_or_none)
-    short, loops = known.is_short, _loops(sample)
+    steps, bounds = FLOAT32 if known.is_short else FLOAT64, _bounds(sample)
+    loops = bool(iterates(sample.subject.function if function is None else function.forward))
+    again = witnesses.wrong if declared or not loops else ()
     return Asked(
         problem=problem,
         claim=Claim(problem, graph),
-        values=Values(
-            problem, steps=FLOAT32 if short else FLOAT64, bounds=_bounds(sample), held=held_or_none
-        ),
+        values=Values(problem, steps=steps, bounds=bounds, held=held_or_none),
         derived=derived,
         hides=hides,
         trust=known.first,
@@ -139,12 +137,10 @@ def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared:
         budget=witnesses.budget,
         counter=problem.counter,
         wrong=frozenset(
-            pair
-            for pair in (witnesses.wrong if declared or not loops else ())
-            if pair in witnesses.ordinary or sample.point is not Point.TYPICAL
+            pair for pair in again if pair in witnesses.ordinary or sample.point is not Point.TYPICAL
         ),
         loops=loops,
-        iterates=_backward_iterates(sample),
+        iterates=function is not None and bool(iterates(own_backward(function))),
         formats=known.formats or frozenset(),
         kept_short=bool(known.made),
         key=sample.key % 4096,
@@ -155,15 +151,17 @@ def _derived(
     sample: Sample, graph: Graph, witnesses: Witnesses, held: Tensor | None
 ) -> tuple[Claim | None, bool]:
     """The derived witness, or of a native sample the reference; and whether something hides in it."""
-    known = witnesses.of(sample)
+    known, subject = witnesses.of(sample), sample.subject
     if witnesses.refuted or known.first.refuted:
         return None, False
     if sample.is_native:
-        wide = in_float64(sample.subject, sample.problem, exact_arguments(sample), graph.outputs)
+        wide = in_float64(subject, sample.problem, exact_arguments(sample), graph.outputs)
         known.alone = wide is None
         return (None if wide is None else Claim(wide, held=held, rounded=sample.problem.outputs)), False
+    # Nothing but operations is left of an operator's own forward once its Functions are opened.
+    forward = subject.own_forward if subject.operator is not None else None
     found = derive(
-        sample.problem, _as_operations(sample), graph.outputs, first=known.form, wide=known.is_short
+        sample.problem, forward or subject.call, graph.outputs, first=known.form, wide=known.is_short
     )
     if not isinstance(found, Derived):
         return None, False
@@ -171,91 +169,42 @@ def _derived(
     return Claim(found.problem, held=held), found.hides
 
 
-def _as_operations(sample: Sample) -> Callable[..., Any]:
-    """How a target is called so that nothing but operations is left once its Functions are opened."""
-    subject = sample.subject
-    is_operator = subject.operator is not None and subject.own_forward is not None
-    return subject.own_forward if is_operator and subject.own_forward is not None else subject.call
-
-
-def _loops(sample: Sample) -> bool:
-    function = sample.subject.function_class
-    forward = sample.subject.function if function is None else function.forward
-    return bool(iterates(forward))
-
-
-def _backward_iterates(sample: Sample) -> bool:
-    function = sample.subject.function_class
-    return function is not None and bool(iterates(own_backward(function)))
-
-
-def against(sample: Sample, graph: Graph, composite: CallProblem, known: Options) -> Asked:
-    """A gradient beside that of a composite which is right by declaration."""
-    settings, short = sample.subject.settings, known.is_short or sample.is_native
-    return Asked(
-        problem=sample.problem,
-        claim=Claim(sample.problem, graph),
-        values=Values(sample.problem, steps=FLOAT32 if short else FLOAT64),
-        derived=Claim(composite, rounded=sample.problem.outputs),
-        hides=False,
-        trust=Trust(confirmed=True),
-        rtol=settings.rtol,
-        atol=settings.atol,
-        declared=True,
-        budget=Budget(),
-        counter=sample.problem.counter,
-        iterates=_backward_iterates(sample),
-        key=sample.key % 4096,
-    )
-
-
 def _bounds(sample: Sample) -> tuple[Tensor, Tensor] | None:
     """The ends of declared ranges and domains, entry by entry (N each); None where nothing is bounded."""
     declared = {i.name: i for i in sample.case.inputs if isinstance(i, TensorInput)}
-    layout = sample.inputs
-    low, high = torch.full((layout.size,), -torch.inf), torch.full((layout.size,), torch.inf)
-    for name, block in zip(sample.problem.input_names, layout.blocks, strict=True):
+    problem, layout = sample.problem, sample.inputs
+    ends = torch.tensor([[-torch.inf], [torch.inf]], dtype=torch.float64).repeat(1, layout.size)
+    for name, x, block in zip(problem.input_names, problem.primals, layout.blocks, strict=True):
         spec = declared.get(name)
         if spec is None or spec.structure or spec.make or spec.value is not None:
             continue
-        ends = DOMAINS[spec.domain]
+        low, high = DOMAINS[spec.domain]
         if spec.range is not None:
-            ends = max(ends[0], spec.range[0]), min(ends[1], spec.range[1])
-        x = sample.problem.primals[sample.problem.input_names.index(name)]
-        if bool(((x.real < ends[0]) | (x.real > ends[1])).any()):  # special values may lie outside
-            continue
-        low[block.start : block.stop], high[block.start : block.stop] = ends
-    if not bool((low.isfinite() | high.isfinite()).any()):
-        return None
-    return low.double(), high.double()
+            low, high = max(low, spec.range[0]), min(high, spec.range[1])
+        if not bool(((x.real < low) | (x.real > high)).any()):  # special values may lie outside
+            ends[0, block.span], ends[1, block.span] = low, high
+    return (ends[0], ends[1]) if bool(ends.isfinite().any()) else None
 
 
 def second_order(
     sample: Sample, first: Asked, witnesses: Witnesses, graph: Graph, second: VjpProblem
 ) -> Asked:
     """The same of the map (x, u) -> backward(x, u); `graph` is that of the gradients."""
-    known = witnesses.of(sample)
-    derived: VjpProblem | None = None
-    if first.witness is not None and isinstance(first.witness.problem, CallProblem):
-        outputs = first.witness.problem.outputs
-        derived = VjpProblem(
-            first.witness.problem, outputs.unflatten(second.first_order.outputs.flatten(second.cotangents))
-        )
-    count = Layout.of(second.primals).size
-    held = torch.zeros(count, dtype=torch.bool)
-    if first.values.held is not None:
-        held[: len(first.values.held)] = first.values.held
-    bounds = _bounds(sample)
-    if bounds is not None:
-        more = count - len(bounds[0])
-        ends = torch.full((more,), torch.inf, dtype=torch.float64)
-        bounds = torch.cat([bounds[0], -ends]), torch.cat([bounds[1], ends])
+    known, witness = witnesses.of(sample), None if first.witness is None else first.witness.problem
+    values, count, held = Values(second, steps=first.values.steps), len(first.values.x), first.values.held
+    values.scale[:count], values.inward[:count] = first.values.scale, first.values.inward
+    if held is not None:
+        values.held = held = torch.cat([held, torch.zeros(len(values.x) - count, dtype=torch.bool)])
+    derived: Claim | None = None
+    if isinstance(witness, CallProblem):
+        u = witness.outputs.unflatten(second.first_order.outputs.flatten(second.cotangents))
+        derived = Claim(VjpProblem(witness, u), held=held, rounded=second.outputs)
     return replace(
         first,
         problem=second,
         claim=Claim(second, graph),
-        values=Values(second, steps=FLOAT32 if known.is_short else FLOAT64, bounds=bounds, held=held),
-        derived=None if derived is None else Claim(derived, held=held, rounded=second.outputs),
+        values=values,
+        derived=derived,
         trust=known.second,
         rtol=max(first.rtol, OF_SECOND),
         limited=first.declared and sample.point is Point.TYPICAL,  # at the ends of a range digits are lost

@@ -20,7 +20,6 @@ from gradverify.verifier.numerics.problem import Block
 from gradverify.verifier.questions.result import Uncovered
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.witnesses.answers import WORST
-from gradverify.verifier.witnesses.rounding import survives_float32
 
 MAP_LIMIT = 24
 """Rows and columns up to which a Jacobian block is drawn."""
@@ -236,43 +235,3 @@ NOT_FINITE = (
     "Look for 0/0, log(0), sqrt(0) or an overflow in backward at these inputs; mask with torch.where on the "
     "denominator, not on the result."
 )
-
-FEWEST_FINITE = 3
-"""Entries on the other side that a condition on the values must tell apart."""
-
-
-NEARLY = 1e-4
-"""Relative error of a value that is right but for a lower precision inside."""
-
-FEWEST_SHORT = 4
-"""Values that need more digits than float32's without which nothing is said of them."""
-
-
-def is_float32(values: Tensor, expected: Tensor) -> bool:
-    """Whether values carry float32 precision only: each survives it and is near what needs more digits."""
-    told = (values != 0) & ~survives_float32(expected)
-    near = (values - expected).abs() <= NEARLY * expected.abs()
-    return int(told.sum()) >= FEWEST_SHORT and bool((survives_float32(values) & near)[told].all())
-
-
-def where_nonfinite(sample: Sample, name: str, nonfinite: Tensor) -> str:
-    """Which values of the input the columns that are not finite have, and no other: one value, or all large.
-
-    `nonfinite` is the block's mask, m × n. Empty where no such condition tells them apart.
-    """
-    place = sample.problem.input_names.index(name)
-    block = sample.inputs.blocks[place]
-    columns = nonfinite.any(dim=0)
-    values = sample.problem.primals[place].detach().reshape(-1)
-    if block.is_complex or block.chosen is not None or values.numel() != columns.numel():
-        return ""
-    bad, good = values[columns].to("cpu", torch.float64), values[~columns].to("cpu", torch.float64)
-    if good.numel() < FEWEST_FINITE:
-        return ""
-    if bool((bad == bad[0]).all()) and not bool((good == bad[0]).any()):
-        return f"It is NaN or infinite exactly where `{name}` is {number(bad[0].item())}."
-    low, high = good.abs().max().item(), bad.abs().min().item()
-    if bad.numel() >= FEWEST_FINITE and high > low:
-        large, small = number(high), number(low)
-        return f"It is NaN or infinite where |{name}| is at least {large}, and finite up to {small}."
-    return ""

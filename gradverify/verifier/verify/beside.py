@@ -34,7 +34,7 @@ from gradverify.verifier.questions.contract import contract
 from gradverify.verifier.questions.dtypes.asked import wrong_natively
 from gradverify.verifier.questions.first_order import backward_raised, refused_empty
 from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.questions.results import AtUndeclared, at_undeclared
+from gradverify.verifier.questions.results import at_undeclared
 from gradverify.verifier.questions.subject import NoSample, Sample, first_line
 from gradverify.verifier.questions.wording import invented, of_other_buffers
 from gradverify.verifier.targets.module_target import ModuleState
@@ -117,10 +117,10 @@ def _told_of_sizes(finding: Finding, case: Case, *, is_open: bool) -> Finding:
     return replace(finding, code="GV412", severity=severity, message=message, hint=IF_LISTED)
 
 
-def at_unlisted(sample: Sample) -> AtUndeclared:
+def at_unlisted(sample: Sample) -> FirstOrder:
     """The first order and what backward returned; an exception as a finding, a note if it is deliberate."""
     empty = refused_empty(sample)
-    found = AtUndeclared(empty.result, judged=True) if empty is not None else at_undeclared(sample)
+    found = empty if empty is not None else at_undeclared(sample)
     returned = contract(sample, FirstOrder(found.result)).findings
     irregular = [f for f in returned if f.code in RETURNED and f.severity is Severity.ERROR]
     replaced = {f.input for f in irregular} - {None}
@@ -128,7 +128,8 @@ def at_unlisted(sample: Sample) -> AtUndeclared:
     if found.raised is not None and not irregular:
         severity = Severity.NOTE if found.raised.deliberate else Severity.ERROR
         findings.append(replace(backward_raised(sample, found.raised), severity=severity))
-    return AtUndeclared(CheckResult(tuple(findings), outcome_of(findings)), found.judged or bool(findings))
+    result = CheckResult(tuple(findings), outcome_of(findings))
+    return FirstOrder(result, judged=found.judged or bool(findings))
 
 
 def _has_values(sample: Sample, *, every: bool = False) -> bool:

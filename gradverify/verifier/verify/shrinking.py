@@ -250,7 +250,7 @@ def _wrong(sample: Sample, asked: Asked, matrices: Sequence[Tensor]) -> Iterator
             if isinstance(problem, CallProblem):
                 yield wrong_gradient(sample, problem.output_positions[o], i, wrong)
             else:
-                yield wrong_second(sample, problem, problem.input_names, (o, i), wrong, cut=is_cut(asked))
+                yield wrong_second(sample, problem, (o, i), wrong, cut=is_cut(asked))
 
 
 def _as_reported(reported: Finding, found: Finding) -> Finding | None:

@@ -78,22 +78,12 @@ class ThroughNumpy(Function):
         return 3 * g * x * torch.from_numpy(x.detach().numpy())
 
 
-@pytest.mark.parametrize(
-    ("function", "words"),
-    [
-        (ThroughNumpy, "`x.detach().numpy()` (test_second_order.py:"),
-        (DetachedInBackward, "`y.detach()` (test_second_order.py:"),
-        (UnderNoGrad, "`torch.no_grad()` (test_second_order.py:"),
-        (DetachedInForward, "`x.detach()` (test_second_order.py:"),
-        (Data, "`x.data` (test_second_order.py:"),
-    ],
-)
-def test_the_call_that_cuts_is_quoted(function, words):
+@pytest.mark.parametrize("function", [ThroughNumpy, DetachedInBackward, UnderNoGrad, DetachedInForward, Data])
+def test_a_call_that_cuts_the_graph_is_found(function):
     ((code, cause), hint), *others = _found(function).items()
     assert not others
     assert (code, cause) == ("GV201", "detached")
-    assert words in hint
-    assert "cuts the graph" in hint
+    assert "A constant there is what forward keeps" in hint
 
 
 class ReadsWhatHasNoGraph(Function):

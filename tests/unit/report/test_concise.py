@@ -31,7 +31,7 @@ def rendered(samples, *findings, status=Verdict.FAILED, verbosity=0):
 def test_a_wrong_entry(samples):
     line, summary = rendered(samples, wrong())
     where = PLACE.match(line)[0]
-    assert line == f"{where}GV101 softmax[b=3,d=5] y[0,2]/x[0,2]: 0.7925, numerical 0.1645 (18/36 wrong)"
+    assert line == f"{where}GV101 softmax[b=3,d=5] y[0,2]/x[0,2]: 0.7925, expected 0.1645 (18/36 wrong)"
     assert summary == "1 function: 1 failed   GV101 x1"
 
 
@@ -45,7 +45,7 @@ def test_other_findings(samples):
         wrong(expected=True),
     )
     assert [line[PLACE.match(line).end() :] for line in lines[:-1]] == [
-        "GV110 warning softmax y[0,2]/x[0,2]: 0.7925, numerical 0.1645 (18/36 wrong)",
+        "GV110 warning softmax y[0,2]/x[0,2]: 0.7925, expected 0.1645 (18/36 wrong)",
         r"GV102 softmax: backward raised\nOdd: \x1b[2J",
     ]
     assert len(rendered(samples, wrong(code="GV203", severity=Severity.NOTE), verbosity=1)) == 2

@@ -20,7 +20,7 @@ WRONG = {
     "ScratchProbabilities": ("GV403", "saved tensor 0"),
     "StructuralSimilarity": ("GV405", "`image`"),
     "SavedAsContiguous": ("GV405", "`x`"),
-    "Lengthscale": ("GV405", "None instead of"),
+    "Lengthscale": "GV405",
     "ViewsSaved": ("GV405", "raises"),
     "ByIdentity": ("GV405", "same tensor"),
     "OnlyWithInput": ("GV406", "only `w`"),

@@ -20,7 +20,6 @@ WRONG = {
     "ChannelsLastBoth": "GV404",
     "SubsetAndUndefined": "GV406",
     "LayoutAndUndefined": "GV404",
-    "SecondOfOne": "GV202",
     "OneStorage": "GV405",
     "scaled": "GV404",
     "Layer": "GV404",

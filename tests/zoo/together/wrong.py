@@ -121,22 +121,6 @@ class LayoutAndUndefined(Function):
         return sum(known) if known else None
 
 
-class SecondOfOne(Function):
-    """The input is detached where the weight is frozen."""
-
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return x * x * w
-
-    @staticmethod
-    def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        if not ctx.needs_input_grad[1]:
-            return 2 * x.detach() * g * w, None
-        return 2 * x * g * w, (g * x * x).sum(0)
-
-
 class OneStorage(Function):
     """Two inputs with one storage are taken for the same tensor twice."""
 
