@@ -19,7 +19,6 @@ from gradverify.source.tree import (
     called_name,
     dotted,
     each,
-    lines_of,
     name_of,
     names_in,
     rounds_of,
