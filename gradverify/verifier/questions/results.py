@@ -11,7 +11,7 @@ from gradverify.model.case import points_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.guard.memory import hand_back
 from gradverify.verifier.numerics.problem import Graph
-from gradverify.verifier.questions.dtypes.asked import in_arithmetic, in_float64_of
+from gradverify.verifier.questions.dtypes.asked import in_arithmetic
 from gradverify.verifier.questions.dtypes.calls import plainly
 from gradverify.verifier.questions.dtypes.words import OF_A_GRADIENT
 from gradverify.verifier.questions.findings import OTHER_VALUES, WHY
@@ -81,15 +81,6 @@ def _judged(sample: Sample, *, declared: bool, prove: bool) -> _Judged | str:
     first = ask_first(sample, made.value, witnesses, declared=declared, listed=declared, prove=prove)
     judged = sample.subject.learnt[_Judged] = _Judged(sample, made.value, first)
     return judged
-
-
-def values_at(sample: Sample) -> torch.Tensor | None:
-    """What forward returns at a sample (M), as it was judged; None where it raises."""
-    last = sample.subject.learnt.get(_Judged)
-    if isinstance(last, _Judged) and last.sample is sample:
-        return sample.problem.outputs.flatten(last.graph.outputs)
-    values = sample.problem.evaluate(sample.problem.primals)
-    return None if isinstance(values, Raised) else sample.problem.outputs.flatten(values.value)
 
 
 def _is_alone(sample: Sample) -> bool:
@@ -261,8 +252,7 @@ def _is_of_few_digits(sample: Sample) -> bool:
 
 def _beside_float64(sample: Sample) -> AtUndeclared:
     """What is grossly wrong there beside the same in float64."""
-    subject = sample.subject
-    found = in_arithmetic(sample, in_float64_of(subject), plainly(subject.native), asked=False)
+    found = in_arithmetic(sample, plainly(sample.subject.native), asked=False)
     wrong = tuple(f for f in found.findings if f.code in OF_A_GRADIENT and f.severity is Severity.ERROR)
     known = any(row.closeness is not Closeness.UNKNOWN for row in found.swept.precision)
     return AtUndeclared(CheckResult(wrong, outcome_of(wrong)), judged=known)

@@ -215,12 +215,6 @@ def _arguments(live: Live, case: Case, request: Verify, device: str, draw: int) 
     return substitute(arguments, [a.value.detach().clone() for a in arguments if a.differentiable])
 
 
-def equal_buffers(request: Verify, live: Live, case: Case) -> tuple[str, ...]:
-    """Buffers that a module is built with equal entries in; none where it cannot be built."""
-    built = guard.call(_built_module, live, case, request, request.settings.device)
-    return () if isinstance(built, Raised) else built.value.equal_buffers
-
-
 def _rebuilt(
     live: Live, case: Case, request: Verify, held: list[Writes] | None, device: str
 ) -> Callable[..., Any]:

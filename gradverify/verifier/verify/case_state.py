@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-
-import torch
 
 from gradverify.events import CaseVerified
 from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Swept
 from gradverify.rules import CHECK_FAMILIES, Family
-from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import interpreted
 from gradverify.verifier.questions.result import WORSE, CheckResult, Uncovered
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.wording import not_verified
 from gradverify.verifier.verify.branches import branches_seen
-
-NEXT = 2.0**-12
-"""How far values are moved, relative, to see whether forward has none but at one point."""
-
-DECLARE = "Declare values at which forward has one (`range:`, `domain:`), or correct forward."
 
 BAD = ("wrong", "no", "partial", "yes", "not-run")
 """What is known of a capability, the worst first: it is no better than at its worst point."""
@@ -30,17 +21,6 @@ BAD = ("wrong", "no", "partial", "yes", "not-run")
 def _worse(one: str, other: str) -> str:
     """Of two words for what a Function is capable of the worse one; an empty one says nothing."""
     return min((w for w in (one, other) if w), key=BAD.index, default="")
-
-
-def _has_the_constants_of(one: Sample, other: Sample) -> bool:
-    """Whether masks, indices and all else that is not differentiated are the same at two samples."""
-    constants = zip(_constants(one), _constants(other), strict=True)
-    return all(a.shape == b.shape and bool((a == b).all()) for a, b in constants)
-
-
-def _constants(sample: Sample) -> list[torch.Tensor]:
-    given = [a.value for a in sample.arguments if isinstance(a.value, torch.Tensor) and not a.differentiable]
-    return [value for value in given if value.layout is torch.strided]
 
 
 @dataclass
@@ -68,8 +48,6 @@ class CaseState:
     """(file, qualified name) of the Functions that its calls apply."""
     witnesses: set[str] = field(default_factory=set)
     """Those that spoke."""
-    finite: list[tuple[Sample, torch.Tensor]] = field(default_factory=list)
-    """Of each declared sample: whether forward has a value, for each entry of its outputs."""
     interpreted_before: int = field(default_factory=interpreted)
 
     def add(self, family: Family, result: CheckResult) -> None:
@@ -107,43 +85,6 @@ class CaseState:
         counter = sample.problem.counter
         self.evaluations += Evaluations(counter.forward, counter.backward)
         self.entries |= bool(sample.inputs.size and sample.problem.outputs.size)
-
-    def note_values(self, sample: Sample, values: torch.Tensor | None) -> None:
-        """Note where forward has values (M)."""
-        if values is not None:
-            self.finite.append((sample, values.isfinite()))
-
-    def without_value(self) -> Iterator[Finding]:
-        """GV109 where forward is not finite at declared values, and next to them, and finite at others.
-
-        An entry that has no value anywhere is a masked one, say; one that has a value next to these has none
-        at a single point, as a quotient at a tie.
-        """
-        for sample, found in self.finite:
-            alike = [other for one, other in self.finite if _has_the_constants_of(sample, one)]
-            if len({len(other) for other in alike}) != 1:
-                return
-            ever = torch.stack(alike).any(dim=0)
-            lost = ever & ~found
-            if not bool(lost.any()):
-                continue
-            inputs = sample.inputs
-            x = inputs.flatten(sample.problem.primals)
-            beside = sample.problem.evaluate(inputs.unflatten(x * (1 + NEXT * torch.linspace(1, 2, len(x)))))
-            if isinstance(beside, Raised):
-                continue
-            lost &= ~sample.problem.outputs.flatten(beside.value).isfinite()
-            if bool(lost.any()):
-                count = f"{int(lost.sum())} of {lost.numel()} entries of its output"
-                said = (
-                    f"forward has no value at {count} (nan or inf), as it has at other declared values: no "
-                    "gradient is verified there"
-                )
-                self.outcomes[Family.GRADCHECK] = max(
-                    self.outcomes[Family.GRADCHECK], Outcome.INCONCLUSIVE, key=WORSE.index
-                )
-                yield sample.finding("GV109", said, hint=DECLARE)
-                return
 
     def never_judged(self) -> list[Finding]:
         """GV109 for every pair that was judged at no typical draw; one for all that share a reason."""

@@ -19,7 +19,7 @@ from gradverify.verifier.neighbours.meant import hangs_on_no_guess
 from gradverify.verifier.questions.contract import old_style
 from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.result import CheckResult
-from gradverify.verifier.questions.results import at_undeclared, values_at
+from gradverify.verifier.questions.results import at_undeclared
 from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import NoSample, Sample, Subject
 from gradverify.verifier.verify.beside import beside_the_listed
@@ -65,9 +65,6 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
         state.applied |= asked.applied(sample)
         subject = replace(subject, short=asked.live.kept.short)
         asked.live.kept.note(Place(planned, point, draw), state.last or sample)
-        if not (subject.inferred or sample.is_native):
-            state.note_values(sample, values_at(sample))
-    yield from asked.reported(state.without_value())
     yield from asked.reported(state.never_judged())
     yield state.verified(case)
 

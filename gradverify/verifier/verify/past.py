@@ -15,14 +15,13 @@ from gradverify.model import ALIGNED, Beyond, Case, Engine, Finding, Outcome, Po
 from gradverify.rules import Family, rule
 from gradverify.verifier.interpreter.launches import programs
 from gradverify.verifier.neighbours.guesses import guarded
-from gradverify.verifier.questions.again import overlapping, read_unwritten
+from gradverify.verifier.questions.again import read_unwritten
 from gradverify.verifier.questions.natively import judged_alone
 from gradverify.verifier.questions.result import FirstOrder
 from gradverify.verifier.questions.results import beyond as judged_beyond
 from gradverify.verifier.questions.results import reference
 from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import NoSample, Sample
-from gradverify.verifier.questions.verified import verified
 from gradverify.verifier.verify.verification import Verification
 
 MOST_PROGRAMS = 512
@@ -48,8 +47,11 @@ def past_constants(asked: Verification) -> Iterator[Event]:
 
 
 def _judged(asked: Verification, beyond: Beyond) -> Iterator[Event]:
+    """Judge a case past a constant, where sizes keep the order that they have in every listed one."""
+    if beyond.in_order is not None:
+        beyond = replace(beyond, case=next(iter(beyond.in_order), beyond.case))
     yield BeyondStarted(beyond)
-    sample = _sample(asked, beyond)
+    sample = OUT_OF_ORDER if beyond.in_order == () else _sample(asked, beyond)
     if isinstance(sample, str):
         yield BeyondJudged(sample)
         return
@@ -64,10 +66,9 @@ def _judged(asked: Verification, beyond: Beyond) -> Iterator[Event]:
     if not errors and first.result.outcome is not Outcome.PASSED:
         yield BeyondJudged("its gradient could not be measured there")
         return
-    listed = asked.request.plan.cases
-    for finding in errors or _of_overlapping_calls(sample):
+    for finding in errors:
         if asked.wants(finding.code):
-            yield Found(finding if told else _told(finding, beyond, listed))
+            yield Found(finding if told else _told(finding, beyond, asked.request.plan.cases))
     yield BeyondJudged()
 
 
@@ -107,13 +108,6 @@ def _errors(sample: Sample, first: FirstOrder, wanted: frozenset[Family], *, gua
     return [*found, *read_unwritten(sample)]
 
 
-def _of_overlapping_calls(sample: Sample) -> list[Finding]:
-    """What a second call of that size changes: a buffer may be kept from some size on."""
-    base = verified(sample)
-    found = () if base is None else overlapping(base).findings
-    return [*filter(_is_error, found)]
-
-
 def _is_error(finding: Finding) -> bool:
     return finding.severity is Severity.ERROR
 
@@ -140,28 +134,20 @@ def _to_settle(beyond: Beyond, listed: Sequence[Mapping[str, int]]) -> str:
     sizes = dict(beyond.case.sizes)
     unlisted = [n for n, size in sizes.items() if all(one.get(n) != size for one in listed)] or [beyond.size]
     names = " and ".join(f"`{name}`" for name in unlisted)
-    such = f"such a value of {names}" if len(unlisted) == 1 else f"such values of {names}"
-    of_each = {name: [one[name] for one in listed if name in one] for name in unlisted}
     conditions = " or ".join(
-        f"`{_condition(name, sizes[name], of_each[name], beyond.number)}`" for name in unlisted
+        f"`{_condition(n, sizes[n], [one[n] for one in listed if n in one], beyond.number)}`"
+        for n in unlisted
     )
     return (
-        f"If it is, list {such} in the spec's sizes, and this is a mistake; if not, forbid it with `where:`, "
-        f"as in {conditions}."
+        f"If it is, list such values of {names} in the spec's sizes, and this is a mistake; if not, forbid "
+        f"them with `where:`, as in {conditions}."
     )
 
 
 def _condition(name: str, value: int, listed: Sequence[int], constant: int) -> str:
-    """What every listed value of a size meets and this one does not, by the constant if that parts them.
-
-    A bound just below the value would leave others of its kind, as of two blocks where one is meant.
-    """
+    """What every listed value of a size meets and this one does not, by the constant if that parts them."""
     if constant and value % constant and not any(size % constant for size in listed):
         return f"{name} % {constant} == 0"
-    if constant and not value % constant and all(size % constant for size in listed):
-        return f"{name} % {constant} != 0"
     if constant and all(size <= constant < value for size in listed):
         return f"{name} <= {constant}"
-    if all(size < value for size in listed):
-        return f"{name} <= {value - 1}"
-    return f"{name} >= {value + 1}" if all(size > value for size in listed) else f"{name} != {value}"
+    return f"{name} != {value}"

@@ -15,7 +15,7 @@ from gradverify.verifier.guard.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.questions.again import early_gradient, unrepeatable
 from gradverify.verifier.questions.contract import contract, stops_judgement
-from gradverify.verifier.questions.dtypes.asked import OWN, beside_float64, in_float64_of
+from gradverify.verifier.questions.dtypes.asked import beside_float64
 from gradverify.verifier.questions.dtypes.autocast import autocast, not_judged
 from gradverify.verifier.questions.natively import judged_alone, no_float64_path, second_order_natively
 from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
@@ -218,7 +218,7 @@ def _native_dtypes(known: Known) -> CheckResult:
     sample, subject, first = known.sample, known.sample.subject, known.first
     if sample.is_native:
         judged = first.result.swept.native and is_swept(sample)
-        return first.result.beside(autocast(sample, in_float64_of(subject))) if judged else first.result
+        return first.result.beside(autocast(sample)) if judged else first.result
     if not is_swept(sample) or known.unrepeatable or known.unwritten:
         return NOT_RUN
     if subject.surrogate is not None:
@@ -230,7 +230,7 @@ def _native_dtypes(known: Known) -> CheckResult:
     if subject.short and found.outcome is Outcome.NOT_RUN:
         known.left_out = f"what {subject.short} rounds inside was not judged"
         found = replace(found, outcome=Outcome.INCONCLUSIVE)
-    return found.beside(autocast(sample, OWN))
+    return found.beside(autocast(sample))
 
 
 ROWS: tuple[tuple[Family, Callable[[Known], CheckResult]], ...] = (

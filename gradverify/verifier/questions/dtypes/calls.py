@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree
 
 from gradverify.model import RaisedError
 from gradverify.verifier.guard import Raised
@@ -109,8 +108,6 @@ class NativeCall:
     got: tuple[Tensor, ...]
     """Outputs, then gradients, as real float64."""
     arithmetic: Arithmetic
-    hides: bool
-    """Numbers come from where no operation was seen to make them: NumPy, a kernel."""
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -144,36 +141,15 @@ class NoCall(NamedTuple):
 DRAWS_NUMBERS = "it draws random numbers, which are others in another dtype"
 
 
-class _Seen(Dispatched):  # type: ignore[no-untyped-call]
-    """Notes whether an operation draws random numbers, and whether one reads what no operation has made."""
+class _Draws(Dispatched):  # type: ignore[no-untyped-call]
+    """Notes whether an operation draws random numbers."""
 
-    def __init__(self, given: object) -> None:
-        super().__init__()
-        self.draws = self.hides = False
-        self.made: dict[int, object] = {}
-        self.make(given)
-
-    def make(self, values: object) -> None:
-        """These come from an operation, or are given; what is kept leaves its memory to no other."""
-        self.made.update({t.untyped_storage().data_ptr(): t for t in _dense(values)})
-
-    def read(self, values: object) -> None:
-        """These are read."""
-        self.hides |= any(t.untyped_storage().data_ptr() not in self.made for t in _dense(values))
+    seen = False
 
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run one operation."""
-        self.draws |= torch.Tag.nondeterministic_seeded in func.tags
-        if func is not torch.ops.aten.lift_fresh.default or args[0].dim():  # as of `torch.tensor(2.0)`
-            self.read((args, dict(given)))
-        result = func(*args, **given)
-        self.make(result)
-        return result
-
-
-def _dense(values: object) -> list[Tensor]:
-    tensors = (t for t in _pytree.tree_leaves(values) if isinstance(t, Tensor))
-    return [t for t in tensors if t.layout is torch.strided and t.numel()]
+        self.seen |= torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **given)
 
 
 class _Erring(Erring):  # type: ignore[no-untyped-call]
@@ -196,21 +172,21 @@ def native_call(
     given: list[Tensor] = []
 
     def drawn(outputs: Tensors) -> Tensors:
-        layout, before = Layout.of(outputs), seen.draws
+        layout, before = Layout.of(outputs), draws.seen
         given.extend(layout.unflatten(probe(layout.size, seed % 4096)))
-        seen.draws = before  # which these are not
+        draws.seen = before  # which these are not
         return tuple(given)
 
-    with _Seen([a.value for a in pair[0]]) as seen:
-        got = values_of(native, drawn)  # which reads all that comes back
+    with _Draws() as draws:
+        got = values_of(native, drawn)
     if not all(u.is_floating_point() or u.is_complex() for u in given):
         return NoCall("an output is not floating in this dtype")
     if isinstance(got, Raised):
         why = f"{got.error.type}: {first_line(got.error.message)}"
         return NoCall(why, got.error, in_backward=bool(given))
-    if seen.draws:
+    if draws.seen:
         return NoCall(DRAWS_NUMBERS)
-    return NativeCall(native, replace(problem, arguments=pair[1]), tuple(given), got, arithmetic, seen.hides)
+    return NativeCall(native, replace(problem, arguments=pair[1]), tuple(given), got, arithmetic)
 
 
 def values_of(
@@ -309,6 +285,22 @@ def in_float64(
     made = composite(subject, native, outputs)
     wide = tuple(replace(b, dtype=_wide(b.dtype)) for b in native.outputs.blocks)
     return None if made is None else replace(made, arguments=tuple(exact), outputs=Layout(wide))
+
+
+NO_TRUTH = "it has no float64 path and no composite in plain torch operations"
+
+
+def truth_of(sample: Sample, call: NativeCall) -> Truth | str:
+    """The truth of a native call, or why there is none, as the end of a sentence.
+
+    The target's own float64 values, verified before; where it has none, its reference or what its operations
+    give in float64.
+    """
+    exact: CallProblem | None = call.exact
+    if sample.is_native:
+        exact = in_float64(sample.subject, call.problem, call.exact.arguments, call.outputs)
+    found = NO_TRUTH if exact is None else Truth.of(exact, call)
+    return f"in float64 it raises {found.error.type}" if isinstance(found, Raised) else found
 
 
 def exact_arguments(sample: Sample) -> Sequence[Argument]:
