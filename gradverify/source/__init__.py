@@ -2,7 +2,7 @@
 
 Of a file's text: `module_of(text)` is its `Module`, parsed once; `functions_of(text)` gives each `Function`
 with its `Method`s, resolved along bases of the same module. What its values and sizes are held against:
-`thresholds`, `size_constants`. Of a live function: `Method.of(f)`; `iterates`, `compares`, `scales_by_sizes`,
+`thresholds`, `size_constants`. Of a live function: `Method.of(f)`; `iterates`, `scales_by_sizes`,
 `cuts`, of it and its helpers.
 
 Answers are frozen dataclasses; a `Place` is where something stands. Who builds or searches trees (edits, and
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from gradverify.source.function import Function, functions_of
 from gradverify.source.live import (
-    compares,
     cuts,
     definition,
     definitions_behind,
@@ -58,7 +57,6 @@ __all__ = [
     "applied",
     "called_name",
     "communicates",
-    "compares",
     "cuts",
     "definition",
     "definitions_behind",

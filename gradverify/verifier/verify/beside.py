@@ -13,11 +13,12 @@ from math import prod
 
 import torch
 
-from gradverify.events import Event
-from gradverify.model import Case, Finding, Outcome, Severity, Swept, TargetKind, TensorInput
+from gradverify.events import CaseStarted, Event
+from gradverify.model import Case, Finding, Outcome, Point, Severity, Swept, TargetKind, TensorInput
 from gradverify.rules import Family
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.neighbours.guesses import guarded_at_unlisted
+from gradverify.verifier.questions.again import MOST_CASES, overlapping_cases
 from gradverify.verifier.questions.contract import contract
 from gradverify.verifier.questions.dtypes.asked import wrong_natively
 from gradverify.verifier.questions.first_order import backward_raised, refused_empty
@@ -55,8 +56,9 @@ class Beside:
 
 def beside_the_listed(asked: Verification) -> Iterator[Event]:
     """Ask what can add something once the listed cases are verified; sizes of 1 leave nothing to add."""
-    for kind in (_unlisted_sizes, _another_rank):
-        yield from _each(asked, kind(asked))
+    yield from _each(asked, _unlisted_sizes(asked))
+    yield from _overlapping_cases(asked)
+    yield from _each(asked, _another_rank(asked))
     if asked.is_verified and asked.wants("GV101"):
         yield from past_constants(asked)
     for kind in (_evaluation_mode, _sizes_of_one):
@@ -76,6 +78,26 @@ def _unlisted_sizes(asked: Verification) -> Iterator[Beside]:
         if asked.has_no_error:
             is_open = case in plan.open_sized
             yield Beside(case, partial(_at_unlisted_sizes, is_open=is_open, inferred=inferred))
+
+
+def _overlapping_cases(asked: Verification) -> Iterator[Event]:
+    """Let calls of different cases overlap: what one of them keeps must not reach another."""
+    plan = asked.request.plan
+    if not (asked.is_verified and asked.wants("GV408")):
+        return
+    samples = [*filter(None, map(asked.sample, (*plan.cases, *plan.open_sized)[:MOST_CASES]))]
+    # At sizes that are not listed a kernel may leave its tensors.
+    spares = plan.spares[:1] if asked.request.settings.device == "cpu" else ()
+    unlisted = [*filter(None, map(asked.sample, spares))]
+    if not samples or len(samples) + len(unlisted) < 2:
+        return
+    varied = overlapping_cases(samples, unlisted)
+    yield from asked.noted([CaseStarted(samples[0].case.id, Point.TYPICAL, 0)], plan.cases[0])
+    yield from asked.noted(asked.reported(varied.findings), plan.cases[0])
+    state = CaseState(swept=varied.swept)
+    for sample in (*samples, *unlisted):
+        state.count_calls(sample)
+    yield state.verified(replace(samples[0].case, id=" with ".join(s.case.id for s in (*samples, *unlisted))))
 
 
 def _another_rank(asked: Verification) -> Iterator[Beside]:

@@ -12,7 +12,6 @@ from gradverify.verifier.interpreter.launches import interpreted
 from gradverify.verifier.questions.result import WORSE, CheckResult, Uncovered
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.wording import not_verified
-from gradverify.verifier.verify.branches import branches_seen
 
 BAD = ("wrong", "no", "partial", "yes", "not-run")
 """What is known of a capability, the worst first: it is no better than at its worst point."""
@@ -64,7 +63,6 @@ class CaseState:
         self.last = sample
         for family, result in results.items():
             self.add(family, result)
-        self.add_branches(sample)
         self.count_calls(sample)
         self.points += 1
         first = results[Family.GRADCHECK]
@@ -75,10 +73,6 @@ class CaseState:
             self.unknown.append({k: v for one in results.values() for k, v in one.uncovered.items()})
             seen = (v for v in (first.smallest_visible_error, self.visible) if v is not None)
             self.visible = min(seen, default=None)
-
-    def add_branches(self, sample: Sample) -> None:
-        """Add which comparisons of the source came out how."""
-        self.swept = self.swept.joined(branches_seen(sample))
 
     def count_calls(self, sample: Sample) -> None:
         """Add the calls that were made of a sample."""

@@ -147,8 +147,6 @@ def _at_undeclared(
         return
     found = at_undeclared(sample)
     list(disagreements(sample))  # where values are extreme, ranks may differ by what cancels
-    if found.judged:
-        state.add_branches(sample)
     state.count_calls(sample)
     state.points += found.judged
     result = guarded_at_undeclared(sample, found.result, asked.excuses)
