@@ -83,6 +83,15 @@ def _judged(sample: Sample, *, declared: bool, prove: bool) -> _Judged | str:
     return judged
 
 
+def values_at(sample: Sample) -> torch.Tensor | None:
+    """What forward returns at a sample (M), as it was judged; None where it raises."""
+    last = sample.subject.learnt.get(_Judged)
+    if isinstance(last, _Judged) and last.sample is sample:
+        return sample.problem.outputs.flatten(last.graph.outputs)
+    values = sample.problem.evaluate(sample.problem.primals)
+    return None if isinstance(values, Raised) else sample.problem.outputs.flatten(values.value)
+
+
 def _is_alone(sample: Sample) -> bool:
     """Whether values in few digits are its only witness."""
     return sample.is_native and witnesses_of(sample).of(sample).alone

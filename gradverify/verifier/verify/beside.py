@@ -14,7 +14,17 @@ from math import prod
 import torch
 
 from gradverify.events import CaseStarted, Event
-from gradverify.model import Case, Finding, Outcome, Point, Severity, Swept, TargetKind, TensorInput
+from gradverify.model import (
+    Case,
+    Finding,
+    ListInput,
+    Outcome,
+    Point,
+    Severity,
+    Swept,
+    TargetKind,
+    TensorInput,
+)
 from gradverify.rules import Family
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.neighbours.guesses import guarded_at_unlisted
@@ -58,7 +68,8 @@ def beside_the_listed(asked: Verification) -> Iterator[Event]:
     """Ask what can add something once the listed cases are verified; sizes of 1 leave nothing to add."""
     yield from _each(asked, _unlisted_sizes(asked))
     yield from _overlapping_cases(asked)
-    yield from _each(asked, _another_rank(asked))
+    for kind in (_another_rank, _longer_items):
+        yield from _each(asked, kind(asked))
     if asked.is_verified and asked.wants("GV101"):
         yield from past_constants(asked)
     for kind in (_evaluation_mode, _sizes_of_one):
@@ -124,6 +135,25 @@ def _another_rank(asked: Verification) -> Iterator[Beside]:
                     one, partial(_wrong_there, shapes, raises=False), f"{case.id} at three dimensions"
                 )
                 break
+
+
+def _longer_items(asked: Verification) -> Iterator[Beside]:
+    """Inferred lists whose tensors have one shape, with the last one longer: what cuts goes by each length.
+
+    Parts that are as equal as can be (`chunk`) are longer at the start.
+    """
+    case = asked.request.plan.cases[0]
+    for place, given in enumerate(case.inputs if asked.is_verified and asked.request.inferred else ()):
+        if not isinstance(given, ListInput) or len({item.shape for item in given.items}) != 1:
+            continue
+        *others, last = given.items
+        for dim, n in enumerate(last.shape if others and _is_free(last) else ()):
+            longer = replace(last, shape=(*last.shape[:dim], n + 1, *last.shape[dim + 1 :]))
+            inputs = list(case.inputs)
+            inputs[place] = replace(given, items=(*others, longer))
+            one = replace(case, id=f"{case.id} with a longer {last.name}", inputs=tuple(inputs))
+            guessed = [f"that the tensors of `{given.name}` may differ in dimension {dim}"]
+            yield Beside(one, partial(_wrong_there, guessed))
 
 
 def _evaluation_mode(asked: Verification) -> Iterator[Beside]:

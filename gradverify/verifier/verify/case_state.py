@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+
+import torch
 
 from gradverify.events import CaseVerified
 from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Swept
 from gradverify.rules import CHECK_FAMILIES, Family
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import interpreted
 from gradverify.verifier.questions.result import WORSE, CheckResult, Uncovered
+from gradverify.verifier.questions.results import values_at
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.wording import not_verified
+from gradverify.verifier.questions.wording import count_of, not_verified
+
+NEXT = 2.0**-12
+"""How far values are moved, relative, to see whether forward has none but at one point."""
+
+DECLARE = "Declare values at which forward has one (`range:`, `domain:`), or correct forward."
 
 BAD = ("wrong", "no", "partial", "yes", "not-run")
 """What is known of a capability, the worst first: it is no better than at its worst point."""
@@ -47,6 +57,8 @@ class CaseState:
     """(file, qualified name) of the Functions that its calls apply."""
     witnesses: set[str] = field(default_factory=set)
     """Those that spoke."""
+    finite: list[tuple[Sample, torch.Tensor]] = field(default_factory=list)
+    """Of each declared sample: whether forward has a value, for each entry of its outputs."""
     interpreted_before: int = field(default_factory=interpreted)
 
     def add(self, family: Family, result: CheckResult) -> None:
@@ -79,6 +91,34 @@ class CaseState:
         counter = sample.problem.counter
         self.evaluations += Evaluations(counter.forward, counter.backward)
         self.entries |= bool(sample.inputs.size and sample.problem.outputs.size)
+
+    def note_values(self, sample: Sample) -> None:
+        """Note where forward has values, where no mask or index may take them."""
+        masked = any(isinstance(a.value, torch.Tensor) and not a.differentiable for a in sample.arguments)
+        values = None if masked else values_at(sample)
+        if values is not None:
+            self.finite.append((sample, values.isfinite()))
+
+    def without_value(self) -> Iterator[Finding]:
+        """GV109 where forward is not finite at declared values, and next to them, and finite at others.
+
+        An entry that has a value next to these has none at a single point, as a quotient at a tie.
+        """
+        for sample, found in self.finite:
+            ever = torch.stack([other for _, other in self.finite if len(other) == len(found)]).any(dim=0)
+            lost, inputs = ever & ~found, sample.inputs
+            if not bool(lost.any()):
+                continue
+            x = inputs.flatten(sample.problem.primals)
+            beside = sample.problem.evaluate(inputs.unflatten(x * (1 + NEXT * torch.linspace(1, 2, len(x)))))
+            if isinstance(beside, Raised):
+                continue
+            lost &= ~sample.problem.outputs.flatten(beside.value).isfinite()
+            if bool(lost.any()):
+                said = f"forward has no value at {count_of(int(lost.sum()), lost.numel())} (nan or inf)"
+                self.add(Family.GRADCHECK, CheckResult(outcome=Outcome.INCONCLUSIVE))
+                yield sample.finding("GV109", f"{said}, as it has at other declared values", hint=DECLARE)
+                return
 
     def never_judged(self) -> list[Finding]:
         """GV109 for every pair that was judged at no typical draw; one for all that share a reason."""

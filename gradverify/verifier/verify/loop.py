@@ -65,6 +65,9 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
         state.applied |= asked.applied(sample)
         subject = replace(subject, short=asked.live.kept.short)
         asked.live.kept.note(Place(planned, point, draw), state.last or sample)
+        if not (subject.inferred or sample.is_native):
+            state.note_values(sample)
+    yield from asked.reported(state.without_value())
     yield from asked.reported(state.never_judged())
     yield state.verified(case)
 

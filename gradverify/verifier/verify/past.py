@@ -15,13 +15,14 @@ from gradverify.model import ALIGNED, Beyond, Case, Engine, Finding, Outcome, Po
 from gradverify.rules import Family, rule
 from gradverify.verifier.interpreter.launches import programs
 from gradverify.verifier.neighbours.guesses import guarded
-from gradverify.verifier.questions.again import read_unwritten
+from gradverify.verifier.questions.again import overlapping, read_unwritten
 from gradverify.verifier.questions.natively import judged_alone
 from gradverify.verifier.questions.result import FirstOrder
 from gradverify.verifier.questions.results import beyond as judged_beyond
 from gradverify.verifier.questions.results import reference
 from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import NoSample, Sample
+from gradverify.verifier.questions.verified import verified
 from gradverify.verifier.verify.verification import Verification
 
 MOST_PROGRAMS = 512
@@ -66,7 +67,7 @@ def _judged(asked: Verification, beyond: Beyond) -> Iterator[Event]:
     if not errors and first.result.outcome is not Outcome.PASSED:
         yield BeyondJudged("its gradient could not be measured there")
         return
-    for finding in errors:
+    for finding in errors or _of_overlapping_calls(sample):
         if asked.wants(finding.code):
             yield Found(finding if told else _told(finding, beyond, asked.request.plan.cases))
     yield BeyondJudged()
@@ -106,6 +107,13 @@ def _errors(sample: Sample, first: FirstOrder, wanted: frozenset[Family], *, gua
         if _is_error(as_found)
     ]
     return [*found, *read_unwritten(sample)]
+
+
+def _of_overlapping_calls(sample: Sample) -> list[Finding]:
+    """What a second call of that size changes: a buffer may be kept from some size on."""
+    base = verified(sample)
+    found = () if base is None else overlapping(base).findings
+    return [*filter(_is_error, found)]
 
 
 def _is_error(finding: Finding) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -84,51 +84,73 @@ def places_of(typical: Place, *, in_full: bool) -> Iterator[Place]:
     if not (in_full and once) or case.hook or subject.settings.effort is Effort.QUICK:
         return
     ranges, special = _ranges(case), any(t.special for i in case.inputs for t in tensors_of(i))
-    wide = any(low < high for low, high in ranges.values())
     generator = torch.Generator().manual_seed(case.seed)
-    for name, point, end in _DECLARED:
+    for name, point, part in _DECLARED:
+        parts = {n: part(*ends) for n, ends in ranges.items()} if part is not None else {}
+        wide = any(low < high for low, high in (parts or ranges).values())
         drawn = exact_arguments_at(subject, case, point, 0)
         if not (special if point is Point.SPECIAL else wide) or isinstance(drawn, Raised):
             continue
         dtype = typical.arithmetic.dtype
-        arguments = tuple(_within(a, ranges.get(a.name), end, dtype, generator) for a in drawn)
+        moved = (_spread_over(a, parts.get(a.name, (0.0, 0.0)), generator) for a in drawn)
+        arguments = tuple(_kept_inside(a, ranges.get(a.name), dtype) for a in moved)
         # A finding shows the inputs that it was made at.
         shown = replace(sample, arguments=arguments, point=point, draw=0)
         yield replace(typical, sample=shown, arguments=arguments, values=name)
 
 
-_DECLARED: tuple[tuple[str, Point, int | None], ...] = (
+SMALLEST = 1e-4
+"""The smallest magnitude of a range that holds zero, beside its largest one, or one where that is larger."""
+
+DECADES = 1e3
+"""Factor between the largest and the smallest magnitude of a range from which there are others inside."""
+
+
+def _magnitude(low: float, high: float) -> tuple[float, float]:
+    """Up to two thirds of the decades of a range that has many; nothing where it has few."""
+    largest, smallest = max(abs(low), abs(high)), min(abs(low), abs(high))
+    if low <= 0 <= high:
+        smallest = SMALLEST * min(largest, 1.0)
+    size = (largest**2 * smallest) ** (1 / 3) if largest >= DECADES * smallest else 0.0
+    return max(low, -size), min(high, size)
+
+
+_DECLARED: tuple[tuple[str, Point, Callable[[float, float], tuple[float, float]] | None], ...] = (
     (RANGE, Point.WIDE, None),
-    ("near the low end of the declared range", Point.WIDE, 0),
-    ("near the high end of the declared range", Point.WIDE, 1),
+    (
+        "near the low end of the declared range",
+        Point.WIDE,
+        lambda low, high: (low, low + NEAR * min(high - low, abs(low))),
+    ),
+    (
+        "near the high end of the declared range",
+        Point.WIDE,
+        lambda low, high: (high - NEAR * min(high - low, abs(high)), high),
+    ),
+    ("a magnitude inside the declared range", Point.WIDE, _magnitude),
     ("declared special values", Point.SPECIAL, None),
 )
-"""What a spec says is valid: a name, the point that is drawn, and the end of a range that values are near."""
+"""What a spec says is valid: a name, the point that is drawn, and the part of a range that values lie in."""
 
 
-def _within(
-    argument: Argument,
-    ends: tuple[float, float] | None,
-    end: int | None,
-    dtype: torch.dtype,
-    generator: torch.Generator,
-) -> Argument:
-    """With values near an end of its range; what rounding would move out of it one number further in."""
-    value = argument.value
-    if ends is None or not ends[0] < ends[1]:
+def _spread_over(argument: Argument, ends: tuple[float, float], generator: torch.Generator) -> Argument:
+    """With values from a part of its range; as it is where that is empty."""
+    if not ends[0] < ends[1]:
         return argument
-    if end is not None:
-        width = NEAR * min(ends[1] - ends[0], abs(ends[end]))
-        if not width:
-            return argument
-        share = torch.rand(value.shape, generator=generator, dtype=value.dtype).to(value.device)
-        corner = ends[end] * (1 + 1j if share.is_complex() else 1)
-        value = corner + (1 - 2 * end) * width * share
-    if not value.is_complex():
-        short, inward = value.to(dtype).to(value.dtype), torch.finfo(dtype).eps * value.abs()
-        value = torch.where(short > ends[1], value - inward, value)
-        value = torch.where(short < ends[0], value + inward, value)
-    return replace(argument, value=value)
+    value = argument.value
+    share = torch.rand(value.shape, generator=generator, dtype=value.dtype).to(value.device)
+    corner = ends[0] * (1 + 1j if share.is_complex() else 1)
+    return replace(argument, value=corner + (ends[1] - ends[0]) * share)
+
+
+def _kept_inside(argument: Argument, ends: tuple[float, float] | None, dtype: torch.dtype) -> Argument:
+    """What rounding would move out of its range one number further in."""
+    value = argument.value
+    if ends is None or value.is_complex():
+        return argument
+    short, inward = value.to(dtype).to(value.dtype), torch.finfo(dtype).eps * value.abs()
+    value = torch.where(short > ends[1], value - inward, value)
+    return replace(argument, value=torch.where(short < ends[0], value + inward, value))
 
 
 def _ranges(case: Case) -> dict[str, tuple[float, float]]:
