@@ -139,23 +139,13 @@ def _told(finding: Finding, beyond: Beyond, listed: Sequence[Case]) -> Finding:
 
 def _to_settle(beyond: Beyond, listed: Sequence[Mapping[str, int]]) -> str:
     """What the author is to say of the sizes there that no listed case has."""
-    sizes = dict(beyond.case.sizes)
+    sizes, bound = dict(beyond.case.sizes), beyond.number
     unlisted = [n for n, size in sizes.items() if all(one.get(n) != size for one in listed)] or [beyond.size]
-    names = " and ".join(f"`{name}`" for name in unlisted)
-    conditions = " or ".join(
-        f"`{_condition(n, sizes[n], [one[n] for one in listed if n in one], beyond.number)}`"
-        for n in unlisted
-    )
+    names, conditions = " and ".join(f"`{name}`" for name in unlisted), []
+    for name in unlisted:
+        is_bound = bound < sizes[name] and all(one.get(name, 0) <= bound for one in listed)
+        conditions.append(f"`{name} <= {bound}`" if is_bound else f"`{name} != {sizes[name]}`")
     return (
-        f"If it is, list such values of {names} in the spec's sizes, and this is a mistake; if not, forbid "
-        f"them with `where:`, as in {conditions}."
+        f"If it is, list such a value of {names} in the spec's sizes, and this is a "
+        f"mistake; if not, forbid it with `where:`, as in {' or '.join(conditions)}."
     )
-
-
-def _condition(name: str, value: int, listed: Sequence[int], constant: int) -> str:
-    """What every listed value of a size meets and this one does not, by the constant if that parts them."""
-    if constant and value % constant and not any(size % constant for size in listed):
-        return f"{name} % {constant} == 0"
-    if constant and all(size <= constant < value for size in listed):
-        return f"{name} <= {constant}"
-    return f"{name} != {value}"

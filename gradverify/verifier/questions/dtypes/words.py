@@ -67,15 +67,13 @@ def _finding(
         input=value.input,
         severity=severity,
         entries=_entries(judgement),
-        badness=judgement.worst if math.isfinite(judgement.worst) else math.inf,
+        badness=math.inf if math.isnan(judgement.worst) else judgement.worst,
     )
 
 
 def wrong(place: Place, judgement: Judgement, severity: Severity) -> Finding:
     """More is lost than rounding explains."""
     short, times = sixteen_bits(judgement), f"{number(judgement.worst)} times what rounding explains"
-    if math.isinf(judgement.worst):
-        times = "and what rounding explains is not a number"
     unstable = judgement.closeness is Closeness.UNKNOWN
     code = LOSS if short or unstable else _code(place, judgement)
     hint = HINT_UNSTABLE if unstable else HINT_WRONG if code == LOSS else NO_ROUNDING
