@@ -238,6 +238,7 @@ def _as_reported(reported: Finding, found: Finding) -> Finding | None:
     is_same = (
         not _size(found) < FAINT * _size(reported)  # which may be NaN
         and _place_of(found) == _place_of(reported)
+        and _is_whole(found) <= _is_whole(reported)
         and _has_the_factor(found, reported.factor)
     )
     return found if is_same else None
@@ -247,6 +248,11 @@ def _size(finding: Finding) -> float:
     """The largest difference among the entries that it shows; 0 where it shows none."""
     worst = finding.entries.worst if finding.entries is not None else ()
     return max((abs(e.actual - e.expected) for e in worst), default=0.0)
+
+
+def _is_whole(finding: Finding) -> bool:
+    """Whether every entry that was compared is wrong."""
+    return finding.entries is not None and finding.entries.wrong == finding.entries.checked
 
 
 def _has_the_factor(finding: Finding, factor: float | None) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree
 
 from gradverify.model import RaisedError
 from gradverify.verifier.guard import Raised
@@ -108,6 +109,8 @@ class NativeCall:
     got: tuple[Tensor, ...]
     """Outputs, then gradients, as real float64."""
     arithmetic: Arithmetic
+    hides: bool
+    """Numbers come from where no operation was seen to make them: NumPy, a kernel."""
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -141,15 +144,36 @@ class NoCall(NamedTuple):
 DRAWS_NUMBERS = "it draws random numbers, which are others in another dtype"
 
 
-class _Draws(Dispatched):  # type: ignore[no-untyped-call]
-    """Notes whether an operation draws random numbers."""
+class _Seen(Dispatched):  # type: ignore[no-untyped-call]
+    """Notes whether an operation draws random numbers, and whether one reads what no operation has made."""
 
-    seen = False
+    def __init__(self, given: object) -> None:
+        super().__init__()
+        self.draws = self.hides = False
+        self.made: dict[int, object] = {}
+        self.make(given)
+
+    def make(self, values: object) -> None:
+        """These come from an operation, or are given; what is kept leaves its memory to no other."""
+        self.made.update({t.untyped_storage().data_ptr(): t for t in _dense(values)})
+
+    def read(self, values: object) -> None:
+        """These are read."""
+        self.hides |= any(t.untyped_storage().data_ptr() not in self.made for t in _dense(values))
 
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run one operation."""
-        self.seen |= torch.Tag.nondeterministic_seeded in func.tags
-        return func(*args, **given)
+        self.draws |= torch.Tag.nondeterministic_seeded in func.tags
+        if func is not torch.ops.aten.lift_fresh.default or args[0].dim():  # as of `torch.tensor(2.0)`
+            self.read((args, dict(given)))
+        result = func(*args, **given)
+        self.make(result)
+        return result
+
+
+def _dense(values: object) -> list[Tensor]:
+    tensors = (t for t in _pytree.tree_leaves(values) if isinstance(t, Tensor))
+    return [t for t in tensors if t.layout is torch.strided and t.numel()]
 
 
 class _Erring(Erring):  # type: ignore[no-untyped-call]
@@ -172,21 +196,21 @@ def native_call(
     given: list[Tensor] = []
 
     def drawn(outputs: Tensors) -> Tensors:
-        layout, before = Layout.of(outputs), draws.seen
+        layout, before = Layout.of(outputs), seen.draws
         given.extend(layout.unflatten(probe(layout.size, seed % 4096)))
-        draws.seen = before  # which these are not
+        seen.draws = before  # which these are not
         return tuple(given)
 
-    with _Draws() as draws:
-        got = values_of(native, drawn)
+    with _Seen([a.value for a in pair[0]]) as seen:
+        got = values_of(native, drawn)  # which reads all that comes back
     if not all(u.is_floating_point() or u.is_complex() for u in given):
         return NoCall("an output is not floating in this dtype")
     if isinstance(got, Raised):
         why = f"{got.error.type}: {first_line(got.error.message)}"
         return NoCall(why, got.error, in_backward=bool(given))
-    if draws.seen:
+    if seen.draws:
         return NoCall(DRAWS_NUMBERS)
-    return NativeCall(native, replace(problem, arguments=pair[1]), tuple(given), got, arithmetic)
+    return NativeCall(native, replace(problem, arguments=pair[1]), tuple(given), got, arithmetic, seen.hides)
 
 
 def values_of(

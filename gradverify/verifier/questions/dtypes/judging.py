@@ -56,6 +56,8 @@ class Judgement:
     """Of entries that are not correctly rounded, in 16 bits."""
     gross: bool = False
     """It is far beyond what any stable formula loses, whatever explains it."""
+    unexplained: bool = False
+    """So it is, and not all that rounds was seen: a mistake, or code that rounds unseen."""
 
     @property
     def off(self) -> Tensor:
@@ -80,15 +82,17 @@ def judge_call(call: NativeCall, truth: Truth, *, briefly: bool = False) -> list
         overflows |= value.output is not None and bool((~known).any())
         mine, exact = (torch.where(within, t, 0.0) for t in (got, wanted))
         held = Judgement(value, call.form, mine, exact, wanted, lost)
-        judged = held if briefly else _by_rounding(held, truth, number)
-        found.append(_under_the_cap(judged, truth, number, absorbed[number], within))
+        judged = held if briefly else _by_rounding(held, truth, number, hides=call.hides)
+        judged = _under_the_cap(judged, truth, number, absorbed[number], within)
+        unexplained = judged.gross and not briefly and (call.hides or truth.noise[number] is None)
+        found.append(replace(judged, unexplained=unexplained))
     return found
 
 
-def _by_rounding(held: Judgement, truth: Truth, number: int) -> Judgement:
+def _by_rounding(held: Judgement, truth: Truth, number: int, *, hides: bool) -> Judgement:
     """By the tests of `formats.py`, first as any computation rounds, then as its operations were seen to.
 
-    Coarse where none was seen.
+    Coarse where none was seen, or numbers came from elsewhere.
     """
     form = held.form
     for noise in _noises(truth, number):
@@ -99,12 +103,12 @@ def _by_rounding(held: Judgement, truth: Truth, number: int) -> Judgement:
                 best = Closeness.CORRECT
                 return replace(held, closeness=best, worst=ratios.max().item(), hides=form.unit)
         if noise is not None or not form.is_short:
-            worst, hides = beyond_rounding(held.got, held.truth, form, noise)
+            worst, hidden = beyond_rounding(held.got, held.truth, form, noise)
             best = Closeness.ROUNDED if form.is_short else Closeness.WITHIN
-            held = replace(held, worst=worst, hides=hides, closeness=best if worst <= 1 else Closeness.WRONG)
+            held = replace(held, worst=worst, hides=hidden, closeness=best if worst <= 1 else Closeness.WRONG)
             if worst <= 1:
                 return held
-    return held if noise is not None else replace(held, closeness=Closeness.COARSE)
+    return held if noise is not None and not hides else replace(held, closeness=Closeness.COARSE)
 
 
 def _noises(truth: Truth, number: int) -> Iterator[Tensor | None]:

@@ -102,7 +102,7 @@ def not_stable(place: Place, judgement: Judgement) -> Finding:
         f"is unstable: it is {number(judgement.worst)} times as far off as half of the dtype's digits "
         f"and rounded inputs explain, so that nothing more is known of it; {_worst(judgement)}"
     )
-    is_open = place.is_stated and not place.is_brief
+    is_open = judgement.unexplained or (place.is_stated and not place.is_brief)
     code, severity = (OPEN, Severity.WARNING) if is_open else (LOSS, Severity.NOTE)
     return _finding(place, judgement, said, HINT_UNSTABLE, severity, code)
 
