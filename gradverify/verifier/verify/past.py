@@ -48,11 +48,9 @@ def past_constants(asked: Verification) -> Iterator[Event]:
 
 
 def _judged(asked: Verification, beyond: Beyond) -> Iterator[Event]:
-    """Judge a case past a constant, where sizes keep the order that they have in every listed one."""
-    if beyond.in_order is not None:
-        beyond = replace(beyond, case=next(iter(beyond.in_order), beyond.case))
+    """Judge a case past a constant."""
     yield BeyondStarted(beyond)
-    sample = OUT_OF_ORDER if beyond.in_order == () else _sample(asked, beyond)
+    sample = _sample(asked, beyond)
     if isinstance(sample, str):
         yield BeyondJudged(sample)
         return
