@@ -146,7 +146,7 @@ verifier.questions | AtUndeclared(CheckResult(), judged=True) | results.at_undec
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | beside.at_unlisted
 verifier.questions | None | composite.composite_of
 verifier.questions | False | orders._draws
-verifier.verify | iter(()) | beside._evaluation_mode beside._other_states beside._longer_items
+verifier.verify | iter(()) | beside._evaluation_mode beside._longer_items
     beside._sizes_of_one beside._unlisted_sizes beside._overlapping_cases
 model | False | case.holds_small_values
 model | 0 | case.draws_of_decades

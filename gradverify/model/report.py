@@ -117,16 +117,6 @@ class Swept:
     """Constants that nothing is known past: `BLOCK = 128 (n=257): forward raises ValueError`."""
     interpreted: bool = False
     """Its Triton kernels ran in Triton's interpreter, not compiled."""
-    ever_true: tuple[str, ...] = ()
-    """Comparisons of its source that were true somewhere, as `x < 1e-4 (line 31)`."""
-    ever_false: tuple[str, ...] = ()
-    """Those that were false somewhere."""
-
-    @property
-    def on_one_side(self) -> tuple[str, ...]:
-        """Comparisons of its source that were true everywhere, or false."""
-        either = (*self.ever_true, *self.ever_false)
-        return tuple(one for one in either if (one in self.ever_true) != (one in self.ever_false))
 
     @property
     def dtypes(self) -> tuple[str, ...]:

@@ -132,7 +132,6 @@ def _swept(report: TargetReport) -> Json:
         **({"unlisted_sizes": [*report.swept.sizes]} if report.swept.sizes else {}),
         "past": [*report.swept.past],
         "not_past": [*report.swept.not_past],
-        **({"one_sided": [*report.swept.on_one_side]} if report.swept.on_one_side else {}),
         **({"interpreted": True} if report.swept.interpreted else {}),
         "dtypes": _dtypes(report),
         "devices": [*sorted(report.devices)],

@@ -300,7 +300,6 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
     supports = ", ".join(_supported(report, name, answer) for name, answer in report.capabilities)
     origin = report.spec_file or report.deduced
     source = f"{report.inputs}, {origin}" if origin else str(report.inputs)
-    one_sided = ", ".join(report.swept.on_one_side)
     pairs = (
         ("checks", checks),
         ("swept", ", ".join(filter(None, swept))),
@@ -311,7 +310,6 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
         ("alone", report.swept.native),
         ("past", "; ".join(report.swept.past)),
         ("not at", "; ".join(report.swept.not_past)),
-        ("branches", f"seen on one side only: {one_sided}" if one_sided else ""),
         ("not judged", unjudged),
         ("calls", called if calls.forward else ""),
         ("supports", supports),

@@ -1,4 +1,4 @@
-"""Live functions by their source, with the helpers that they call by name: loops, comparisons.
+"""Live functions by their source, with the helpers that they call by name: loops.
 
 Whether backward multiplies or divides by a size: then inputs whose sizes agree say nothing for it.
 """
@@ -10,12 +10,11 @@ import inspect
 import textwrap
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
 from gradverify.source.tree import (
-    ORDERING,
     called_name,
     dotted,
     each,
@@ -69,13 +68,6 @@ def _nodes_behind(function: Any) -> Iterator[ast.AST]:  # noqa: ANN401
 def iterates(function: Any) -> bool:  # noqa: ANN401
     """Whether a live function, or a helper of it, repeats a step until it converges, as Newton's."""
     return any(isinstance(n, ast.While) or rounds_of(n) is not None for n in _nodes_behind(function))
-
-
-@cache
-def compares(function: Any) -> bool:  # noqa: ANN401
-    """Whether a live function, or a helper of it, asks which of two values is larger."""
-    nodes = _nodes_behind(function)
-    return any(isinstance(n, ast.Compare) and isinstance(n.ops[0], ORDERING) for n in nodes)
 
 
 def names_called(function: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:  # noqa: ANN401

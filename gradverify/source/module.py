@@ -117,12 +117,6 @@ class Module:
         return tuple((n.value, n.lineno) for n in constants if isinstance(n.value, str))
 
     @cached_property
-    def comparisons(self) -> frozenset[tuple[int, int, int]]:
-        """(line, first column, end) of every comparison."""
-        found = (n for n in each(ast.Compare, self.tree) if n.end_lineno == n.lineno)
-        return frozenset((n.lineno, n.col_offset, n.end_col_offset or 0) for n in found)
-
-    @cached_property
     def raising(self) -> frozenset[int]:
         """The lines of `raise` and `assert` statements."""
         statements = (n for n in ast.walk(self.tree) if isinstance(n, ast.Raise | ast.Assert))

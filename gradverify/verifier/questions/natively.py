@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from gradverify.model import Closeness, Finding, Outcome, Point, Precision, Severity, Swept
 from gradverify.verifier.inputs.native_values import NATIVE
-from gradverify.verifier.questions.dtypes.asked import NO_TRUTH, in_arithmetic, in_float64_of, together
-from gradverify.verifier.questions.dtypes.calls import plainly
+from gradverify.verifier.questions.dtypes.asked import in_arithmetic, together
+from gradverify.verifier.questions.dtypes.calls import NO_TRUTH, plainly
 from gradverify.verifier.questions.dtypes.words import OF_A_GRADIENT
 from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.questions.results import SINGLE, first_order, second_order, surrogate
@@ -83,9 +83,9 @@ def _judged(sample: Sample) -> FirstOrder:
     """By the witnesses in float32; beside what rounds, in each listed dtype."""
     subject, single = sample.subject, _in_float32(sample)
     listed = tuple(d for d in subject.dtypes if d in NATIVE)
-    against, asked, once = in_float64_of(subject), bool(listed), _is_once(sample)
+    asked, once = bool(listed), _is_once(sample)
     rounds = together(
-        in_arithmetic(sample, against, plainly(dtype), asked=asked, in_full=True)
+        in_arithmetic(sample, plainly(dtype), asked=asked, in_full=True)
         for dtype in (listed or (subject.native,) if once else ())
     )
     of_gradients = [f for f in rounds.findings if f.severity is Severity.ERROR and f.code in OF_A_GRADIENT]

@@ -13,7 +13,7 @@ from gradverify.model.case import points_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.guard.memory import hand_back
 from gradverify.verifier.numerics.problem import Graph
-from gradverify.verifier.questions.dtypes.asked import in_arithmetic, in_float64_of
+from gradverify.verifier.questions.dtypes.asked import in_arithmetic
 from gradverify.verifier.questions.dtypes.calls import plainly
 from gradverify.verifier.questions.dtypes.words import OF_A_GRADIENT
 from gradverify.verifier.questions.findings import WHY
@@ -249,8 +249,7 @@ def _as_meant(sample: Sample) -> FirstOrder:
 
 def _beside_float64(sample: Sample) -> FirstOrder:
     """What is grossly wrong there beside the same in float64."""
-    subject = sample.subject
-    found = in_arithmetic(sample, in_float64_of(subject), plainly(subject.native), asked=False)
+    found = in_arithmetic(sample, plainly(sample.subject.native), asked=False)
     wrong = tuple(f for f in found.findings if f.code in OF_A_GRADIENT and f.severity is Severity.ERROR)
     known = any(row.closeness is not Closeness.UNKNOWN for row in found.swept.precision)
     return FirstOrder(CheckResult(wrong, outcome_of(wrong)), judged=known)

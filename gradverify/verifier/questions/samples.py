@@ -157,16 +157,6 @@ def prepared(
     return Sample(subject, case, where.point, where.draw, arguments, problem, len(returned), disconnected)
 
 
-def another_draw(sample: Sample, *, exact: bool = False) -> tuple[Argument, ...] | None:
-    """The arguments of the same case at other values; None where they cannot be built.
-
-    `exact`: in float64, whatever the target is called in.
-    """
-    draw = exact_arguments_at if exact else arguments_at
-    drawn = draw(sample.subject, sample.case, Point.TYPICAL, sample.draw + 1)
-    return None if isinstance(drawn, Raised) else drawn
-
-
 def with_defaults(arguments: tuple[Argument, ...], subject: Subject) -> tuple[Argument, ...]:
     """Fill in the defaults that the call needs.
 

@@ -155,21 +155,6 @@ def undeclared(finding: Finding, why: str, declared: str) -> Finding:
     return _inconclusive(finding, said, declare(declared))
 
 
-def of_other_buffers(finding: Finding, names: Sequence[str]) -> Finding:
-    """The finding where buffers of a module hold other values than the equal ones it is built with."""
-    buffers = f"the buffer{'s' if len(names) > 1 else ''} {listed_names([f'self.{n}' for n in names])}"
-    said = (
-        f"with other values in {buffers}, {finding.message}; but as it is built, all entries of a buffer "
-        "are equal, so others may not be valid"
-    )
-    return _inconclusive(
-        finding,
-        said,
-        "If such buffers never hold anything else, numbers can take their place. If they may, this is a "
-        "mistake: give an entry of its own to a subclass that is built with such values, and it fails.",
-    )
-
-
 def declare(what: str) -> str:
     """How a spec tells a domain from a mistake."""
     return (

@@ -87,12 +87,6 @@ class ModuleState(Enum):
     NEW = "as it is built"
     TRAINED = "in evaluation mode"
     """After calls in training mode: what they leave in its buffers is what its users evaluate it with."""
-    OTHER_BUFFERS = "with other values in its buffers"
-    """In those that are built with equal entries: the ones of a mask, the zeros of a shift."""
-
-
-OTHER_LEAST = 0.5
-"""Least of the numbers in 1 that buffers get instead of equal ones: far from 0, where a divisor is not."""
 
 
 def _in_state(
@@ -101,10 +95,7 @@ def _in_state(
     if state is not ModuleState.NEW:
         with torch.random.fork_rng(devices=[]):  # the same at each building
             torch.manual_seed(0)
-            if state is ModuleState.TRAINED:
-                _evaluating(model, parameters, arguments)
-            else:
-                _with_other_buffers(model)
+            _evaluating(model, parameters, arguments)
 
 
 def _evaluating(model: nn.Module, parameters: Sequence[Parameter], arguments: Arguments) -> None:
@@ -120,28 +111,6 @@ def _evaluating(model: nn.Module, parameters: Sequence[Parameter], arguments: Ar
     model.eval()
 
 
-def equal_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Buffers of equal entries that are numbers or truth values, by the name that the author gave them."""
-    return [
-        (name, buffer)
-        for name, buffer in nn.Module.named_buffers(model)
-        if (buffer.is_floating_point() or buffer.dtype == torch.bool)
-        and not is_lazy(buffer)
-        and buffer.numel() > 1
-        and bool((buffer == buffer.flatten()[0]).all())
-    ]
-
-
-def _with_other_buffers(model: nn.Module) -> None:
-    """Draw those whose entries are equal: positive numbers, as a variance is, or both truth values."""
-    for _, buffer in equal_buffers(model):
-        if buffer.dtype == torch.bool:
-            drawn = torch.arange(buffer.numel()) % 2 == 0
-        else:
-            drawn = OTHER_LEAST + torch.rand(buffer.numel(), dtype=torch.float64)
-        buffer.data.copy_(drawn.reshape(buffer.shape))
-
-
 @dataclass(frozen=True)
 class BuiltModule:
     """A module ready to be called as a pure function of its inputs and its parameters."""
@@ -155,8 +124,6 @@ class BuiltModule:
     again: Callable[[Sequence[Any]], Callable[..., Any]]
     """Of other arguments, parameters last: the same call, before whose result is returned the same instance
     is called with those of them that are no parameters."""
-    equal_buffers: tuple[str, ...] = ()
-    """Names of the buffers that are built with equal entries, in a module as it is built."""
 
 
 def build_module(
@@ -192,7 +159,6 @@ def build_module(
     model = pool.first
     declared = [(name, tuple(p.shape), p.requires_grad) for name, p in nn.Module.named_parameters(model)]
     writes: list[Writes] = [] if held is None else held
-    equal = tuple(name for name, _ in equal_buffers(model))
 
     def call(*given_and_own: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
         count = len(given_and_own) - len(declared)
@@ -227,7 +193,7 @@ def build_module(
         TensorInput(f"self.{name}", shape, requires_grad=None if requires_grad else False)
         for name, shape, requires_grad in declared
     )
-    return BuiltModule(call, trained, writes, again, equal)
+    return BuiltModule(call, trained, writes, again)
 
 
 def _called(

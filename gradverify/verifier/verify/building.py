@@ -172,15 +172,12 @@ def _surrogate(plan: TargetPlan, live: Live) -> Surrogate | None:
 
 
 def _not_built(case: Case, error: RaisedError) -> Finding:
-    """Why there is no module; a text may be meant for a size that the spec does not have."""
-    texts = (value for _, value in case.init or () if isinstance(value, str) and value.isidentifier())
-    first = next(texts, "")
-    undeclared = f" If `{first}` is to be a size, list it in `sizes:`." if first else ""
+    """Why there is no module."""
     return Finding(
         "GV001",
         rule("GV001").severity,
         f"the module could not be built: {error.type}: {first_line(error.message)}",
-        hint=f"`init:` gives the arguments of its constructor.{undeclared}",
+        hint="`init:` gives the arguments of its constructor; names in it are sizes if `sizes:` lists them.",
         case=CasePoint(case.id, case.sizes, case.options),
         raised=error,
     )
@@ -213,12 +210,6 @@ def _arguments(live: Live, case: Case, request: Verify, device: str, draw: int) 
     else:
         arguments = build_arguments(case, Point.TYPICAL, draw, device, live.named)
     return substitute(arguments, [a.value.detach().clone() for a in arguments if a.differentiable])
-
-
-def equal_buffers(request: Verify, live: Live, case: Case) -> tuple[str, ...]:
-    """Buffers that a module is built with equal entries in; none where it cannot be built."""
-    built = guard.call(_built_module, live, case, request, request.settings.device)
-    return () if isinstance(built, Raised) else built.value.equal_buffers
 
 
 def _rebuilt(

@@ -14,9 +14,9 @@ from gradverify.rules import CHECK_FAMILIES, Family
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import interpreted
 from gradverify.verifier.questions.result import WORSE, CheckResult, Uncovered
+from gradverify.verifier.questions.results import values_at
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.wording import not_verified
-from gradverify.verifier.verify.branches import branches_seen
+from gradverify.verifier.questions.wording import count_of, not_verified
 
 NEXT = 2.0**-12
 """How far values are moved, relative, to see whether forward has none but at one point."""
@@ -30,17 +30,6 @@ BAD = ("wrong", "no", "partial", "yes", "not-run")
 def _worse(one: str, other: str) -> str:
     """Of two words for what a Function is capable of the worse one; an empty one says nothing."""
     return min((w for w in (one, other) if w), key=BAD.index, default="")
-
-
-def _has_the_constants_of(one: Sample, other: Sample) -> bool:
-    """Whether masks, indices and all else that is not differentiated are the same at two samples."""
-    constants = zip(_constants(one), _constants(other), strict=True)
-    return all(a.shape == b.shape and bool((a == b).all()) for a, b in constants)
-
-
-def _constants(sample: Sample) -> list[torch.Tensor]:
-    given = [a.value for a in sample.arguments if isinstance(a.value, torch.Tensor) and not a.differentiable]
-    return [value for value in given if value.layout is torch.strided]
 
 
 @dataclass
@@ -86,7 +75,6 @@ class CaseState:
         self.last = sample
         for family, result in results.items():
             self.add(family, result)
-        self.add_branches(sample)
         self.count_calls(sample)
         self.points += 1
         first = results[Family.GRADCHECK]
@@ -98,51 +86,38 @@ class CaseState:
             seen = (v for v in (first.smallest_visible_error, self.visible) if v is not None)
             self.visible = min(seen, default=None)
 
-    def add_branches(self, sample: Sample) -> None:
-        """Add which comparisons of the source came out how."""
-        self.swept = self.swept.joined(branches_seen(sample))
-
     def count_calls(self, sample: Sample) -> None:
         """Add the calls that were made of a sample."""
         counter = sample.problem.counter
         self.evaluations += Evaluations(counter.forward, counter.backward)
         self.entries |= bool(sample.inputs.size and sample.problem.outputs.size)
 
-    def note_values(self, sample: Sample, values: torch.Tensor | None) -> None:
-        """Note where forward has values (M)."""
+    def note_values(self, sample: Sample) -> None:
+        """Note where forward has values, where no mask or index may take them."""
+        masked = any(isinstance(a.value, torch.Tensor) and not a.differentiable for a in sample.arguments)
+        values = None if masked else values_at(sample)
         if values is not None:
             self.finite.append((sample, values.isfinite()))
 
     def without_value(self) -> Iterator[Finding]:
         """GV109 where forward is not finite at declared values, and next to them, and finite at others.
 
-        An entry that has no value anywhere is a masked one, say; one that has a value next to these has none
-        at a single point, as a quotient at a tie.
+        An entry that has a value next to these has none at a single point, as a quotient at a tie.
         """
         for sample, found in self.finite:
-            alike = [other for one, other in self.finite if _has_the_constants_of(sample, one)]
-            if len({len(other) for other in alike}) != 1:
-                return
-            ever = torch.stack(alike).any(dim=0)
-            lost = ever & ~found
+            ever = torch.stack([other for _, other in self.finite if len(other) == len(found)]).any(dim=0)
+            lost, inputs = ever & ~found, sample.inputs
             if not bool(lost.any()):
                 continue
-            inputs = sample.inputs
             x = inputs.flatten(sample.problem.primals)
             beside = sample.problem.evaluate(inputs.unflatten(x * (1 + NEXT * torch.linspace(1, 2, len(x)))))
             if isinstance(beside, Raised):
                 continue
             lost &= ~sample.problem.outputs.flatten(beside.value).isfinite()
             if bool(lost.any()):
-                count = f"{int(lost.sum())} of {lost.numel()} entries of its output"
-                said = (
-                    f"forward has no value at {count} (nan or inf), as it has at other declared values: no "
-                    "gradient is verified there"
-                )
-                self.outcomes[Family.GRADCHECK] = max(
-                    self.outcomes[Family.GRADCHECK], Outcome.INCONCLUSIVE, key=WORSE.index
-                )
-                yield sample.finding("GV109", said, hint=DECLARE)
+                said = f"forward has no value at {count_of(int(lost.sum()), lost.numel())} (nan or inf)"
+                self.add(Family.GRADCHECK, CheckResult(outcome=Outcome.INCONCLUSIVE))
+                yield sample.finding("GV109", f"{said}, as it has at other declared values", hint=DECLARE)
                 return
 
     def never_judged(self) -> list[Finding]:

@@ -19,7 +19,7 @@ from gradverify.verifier.neighbours.meant import hangs_on_no_guess
 from gradverify.verifier.questions.contract import old_style
 from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.result import CheckResult
-from gradverify.verifier.questions.results import at_undeclared, values_at
+from gradverify.verifier.questions.results import at_undeclared
 from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import NoSample, Sample, Subject
 from gradverify.verifier.verify.beside import beside_the_listed
@@ -66,7 +66,7 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
         subject = replace(subject, short=asked.live.kept.short)
         asked.live.kept.note(Place(planned, point, draw), state.last or sample)
         if not (subject.inferred or sample.is_native):
-            state.note_values(sample, values_at(sample))
+            state.note_values(sample)
     yield from asked.reported(state.without_value())
     yield from asked.reported(state.never_judged())
     yield state.verified(case)
@@ -150,8 +150,6 @@ def _at_undeclared(
         return
     found = at_undeclared(sample)
     list(disagreements(sample))  # where values are extreme, ranks may differ by what cancels
-    if found.judged:
-        state.add_branches(sample)
     state.count_calls(sample)
     state.points += found.judged
     result = guarded_at_undeclared(sample, found.result, asked.excuses)

@@ -48,6 +48,7 @@ def past_constants(asked: Verification) -> Iterator[Event]:
 
 
 def _judged(asked: Verification, beyond: Beyond) -> Iterator[Event]:
+    """Judge a case past a constant."""
     yield BeyondStarted(beyond)
     sample = _sample(asked, beyond)
     if isinstance(sample, str):
@@ -64,10 +65,9 @@ def _judged(asked: Verification, beyond: Beyond) -> Iterator[Event]:
     if not errors and first.result.outcome is not Outcome.PASSED:
         yield BeyondJudged("its gradient could not be measured there")
         return
-    listed = asked.request.plan.cases
     for finding in errors or _of_overlapping_calls(sample):
         if asked.wants(finding.code):
-            yield Found(finding if told else _told(finding, beyond, listed))
+            yield Found(finding if told else _told(finding, beyond, asked.request.plan.cases))
     yield BeyondJudged()
 
 
@@ -137,31 +137,13 @@ def _told(finding: Finding, beyond: Beyond, listed: Sequence[Case]) -> Finding:
 
 def _to_settle(beyond: Beyond, listed: Sequence[Mapping[str, int]]) -> str:
     """What the author is to say of the sizes there that no listed case has."""
-    sizes = dict(beyond.case.sizes)
+    sizes, bound = dict(beyond.case.sizes), beyond.number
     unlisted = [n for n, size in sizes.items() if all(one.get(n) != size for one in listed)] or [beyond.size]
-    names = " and ".join(f"`{name}`" for name in unlisted)
-    such = f"such a value of {names}" if len(unlisted) == 1 else f"such values of {names}"
-    of_each = {name: [one[name] for one in listed if name in one] for name in unlisted}
-    conditions = " or ".join(
-        f"`{_condition(name, sizes[name], of_each[name], beyond.number)}`" for name in unlisted
-    )
+    names, conditions = " and ".join(f"`{name}`" for name in unlisted), []
+    for name in unlisted:
+        is_bound = bound < sizes[name] and all(one.get(name, 0) <= bound for one in listed)
+        conditions.append(f"`{name} <= {bound}`" if is_bound else f"`{name} != {sizes[name]}`")
     return (
-        f"If it is, list {such} in the spec's sizes, and this is a mistake; if not, forbid it with `where:`, "
-        f"as in {conditions}."
+        f"If it is, list such a value of {names} in the spec's sizes, and this is a "
+        f"mistake; if not, forbid it with `where:`, as in {' or '.join(conditions)}."
     )
-
-
-def _condition(name: str, value: int, listed: Sequence[int], constant: int) -> str:
-    """What every listed value of a size meets and this one does not, by the constant if that parts them.
-
-    A bound just below the value would leave others of its kind, as of two blocks where one is meant.
-    """
-    if constant and value % constant and not any(size % constant for size in listed):
-        return f"{name} % {constant} == 0"
-    if constant and not value % constant and all(size % constant for size in listed):
-        return f"{name} % {constant} != 0"
-    if constant and all(size <= constant < value for size in listed):
-        return f"{name} <= {constant}"
-    if all(size < value for size in listed):
-        return f"{name} <= {value - 1}"
-    return f"{name} >= {value + 1}" if all(size > value for size in listed) else f"{name} != {value}"

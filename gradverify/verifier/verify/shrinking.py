@@ -1,13 +1,14 @@
 """Each error at the smallest sizes and plainest values that show it: fewer numbers, and no other verdict.
 
 It is right because a place is shown only where a witness refutes the same gradient: derived, if forward's
-values confirm it there row by row, or else their slopes.
+values have confirmed it, or else their slopes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -36,8 +37,8 @@ from gradverify.verifier.witnesses.proof import differing
 MOST_CALLS = 60
 """Calls of user code that the smaller inputs of one target may cost."""
 
-BESIDE_ROWS = 8
-"""Calls of a try at one sample beside two for each row of its Jacobian: four that confirm it among them."""
+BESIDE_ROWS = 4
+"""Calls of a try at one sample beside two for each row of its Jacobian."""
 
 OF_A_SLOPE = 28
 """Calls that one column may take where slopes are the only witness: four steps, and both sides of a kink."""
@@ -50,9 +51,6 @@ SHRUNK = frozenset({Family.GRADCHECK, Family.GRADGRADCHECK})
 
 REFUSED = "GV002"
 """The code of a forward that raises. Its message holds sizes, so it is shown at those of the spec."""
-
-SMOOTH = 1e-3
-"""Share of a row by which slope and Jacobian may differ where forward has no kink: one makes it half."""
 
 SAME_FACTOR = 1e-6
 """Relative: two measurements of one factor agree to more."""
@@ -111,25 +109,6 @@ def _reported(finding: Finding, found: Finding | None, place: Place, kept: Kept)
     )
 
 
-@dataclass(frozen=True)
-class _There:
-    """What is wrong at a place."""
-
-    findings: tuple[Finding, ...] = ()
-    asked: Asked | None = None
-    expected: Tensor = field(default_factory=lambda: torch.zeros(0))
-    """The Jacobian as a witness has it."""
-
-    def is_confirmed(self) -> bool:
-        """Whether forward's values have the Jacobian, row by row, as at no kink; four calls."""
-        if self.asked is None:
-            return True
-        values = self.asked.values
-        slope, taken = values.first_difference(values.direction(self.asked.key), values.steps.proofs[0][0])
-        off = (slope - self.expected @ taken).abs()
-        return bool((off <= SMOOTH * (self.expected.abs() @ taken.abs())).all())
-
-
 @dataclass
 class _Search:
     """What was seen where, until the calls are spent."""
@@ -139,45 +118,43 @@ class _Search:
     build: Build
     until: int
     """So many calls of user code this process may have made at the end."""
-    known: dict[tuple[Place, int], _There] = field(default_factory=dict)
-    """By the place and the order of the derivative."""
+    known: dict[tuple[Place, int], tuple[Finding, ...]] = field(default_factory=dict)
+    """What is wrong, by the place and the order of the derivative."""
     shown: list[Place] = field(default_factory=list)
     """Where other findings are shown: the reader has met these inputs."""
 
     def place_of(self, finding: Finding, start: Place) -> Place | None:
         """The smallest and plainest inputs at which a finding shows itself; None where no others do."""
-        places = [p for p in self.shown if p.case.options == start.case.options and self.seen(finding, p)]
-        for point, draw in () if places else _draws(start):
-            places = self._each_smaller(finding, replace(start, point=point, draw=draw))
-            if places:
-                break
-        there = (place for place in reversed(places) if self.known[place, _order(finding)].is_confirmed())
-        best = next(there, None)
+        there = (p for p in self.shown if p.case.options == start.case.options and self.seen(finding, p))
+        starts = (replace(start, point=point, draw=draw) for point, draw in _draws(start))
+        smaller = (self._smaller(finding, one) for one in starts)
+        best = next((p for p in chain(there, smaller) if p is not None), None)
         self.shown += [] if best is None else [best]
         return best
 
-    def _each_smaller(self, finding: Finding, start: Place) -> list[Place]:
-        """The places at which it was seen, each smaller than the one before."""
-        places: list[Place] = []
+    def _smaller(self, finding: Finding, start: Place) -> Place | None:
+        """The smallest place at which it was seen."""
+        best: Place | None = None
 
         def shows(sizes: dict[str, int]) -> bool:
+            nonlocal best
             case = None if self.plan.asked is None else at_sizes_of(self.plan.asked, start.case, sizes)
             place = start if case is None else replace(start, case=case)
             is_shown = case is not None and self.seen(finding, place) is not None
-            places.extend([place] if is_shown else [])
+            best = place if is_shown else best
             return is_shown
 
         if finding.code != REFUSED:
             smallest(sizes_of(start.case), shows)
-        is_plain = start.point is Point.PLAIN and not places
-        return [start] if is_plain and self.seen(finding, start) else places
+        is_plain = start.point is Point.PLAIN and best is None
+        return start if is_plain and self.seen(finding, start) else best
 
     def seen(self, finding: Finding, place: Place) -> Finding | None:
         """The finding as it is there; None where it is not, or where that would take too many calls."""
         key = place, _order(finding)
         if key not in self.known:
             self.known[key] = self._looked(*key)
-        found = (_as_reported(finding, one) for one in self.known[key].findings)
+        found = (_as_reported(finding, one) for one in self.known[key])
         return next((one for one in found if one is not None), None)
 
     @property
@@ -185,30 +162,29 @@ class _Search:
         """Calls that may still be made."""
         return self.until - guard.CALLS.made
 
-    def _looked(self, place: Place, order: int) -> _There:
+    def _looked(self, place: Place, order: int) -> tuple[Finding, ...]:
         built = self.build(place.case) if self.left > BESIDE_ROWS else None
         if built is None or isinstance(built, Finding) or built[0].surrogate is not None:
-            return _There()
+            return ()
         graphs: list[Graph] = []
         sample = self.kept.samples[place] = prepare(*built, place.point, place.draw, graphs)
         if isinstance(sample, NoSample):
-            return _There(sample.findings)
+            return sample.findings
         count = sample.problem.outputs.size if order == 1 else sample.inputs.size
-        asked = None
-        if order * BESIDE_ROWS + 2 * count <= self.left and order == 1:
-            asked = first_order(sample, graphs[0], witnesses_of(sample), declared=True)
-        elif order * BESIDE_ROWS + 2 * count <= self.left:
-            asked = second_asked(sample)
+        if order * BESIDE_ROWS + 2 * count > self.left:
+            return ()
+        known = witnesses_of(sample)
+        asked = first_order(sample, graphs[0], known, declared=True) if order == 1 else second_asked(sample)
         if asked is None:
-            return _There()
+            return ()
         rows = units(asked.problem.outputs.size)
         claimed = asked.claim.rows(rows)
         if isinstance(claimed, Raised):
-            return _There((backward_raised(sample, claimed.error),) if order == 1 else ())
+            return (backward_raised(sample, claimed.error),) if order == 1 else ()
         expected, error = self._expected(asked, rows)
         off = differing(asked, claimed, expected, rows) & error.isfinite()
         off &= ~((claimed - expected).abs() <= error)
-        return _There(tuple(_wrong(sample, asked, (claimed, expected, error, off))), asked, expected)
+        return tuple(_wrong(sample, asked, (claimed, expected, error, off)))
 
     def _expected(self, asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The Jacobian as a witness has it, and how far it may be off: infinite where that is not known."""
@@ -260,8 +236,7 @@ def _as_reported(reported: Finding, found: Finding) -> Finding | None:
     if (found.code, found.input, found.output) != (reported.code, reported.input, reported.output):
         return None
     is_same = (
-        (_couples(found) or not _couples(reported))
-        and not _size(found) < FAINT * _size(reported)  # which may be NaN
+        not _size(found) < FAINT * _size(reported)  # which may be NaN
         and _place_of(found) == _place_of(reported)
         and _is_whole(found) <= _is_whole(reported)
         and _has_the_factor(found, reported.factor)
@@ -273,12 +248,6 @@ def _size(finding: Finding) -> float:
     """The largest difference among the entries that it shows; 0 where it shows none."""
     worst = finding.entries.worst if finding.entries is not None else ()
     return max((abs(e.actual - e.expected) for e in worst), default=0.0)
-
-
-def _couples(finding: Finding) -> bool:
-    """Whether an entry is wrong by which two places interact: that shows nowhere where there is one place."""
-    worst = finding.entries.worst if finding.entries is not None else ()
-    return any(e.input is not None and len(e.input) == len(e.output) and e.input != e.output for e in worst)
 
 
 def _is_whole(finding: Finding) -> bool:

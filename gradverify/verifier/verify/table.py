@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gradverify.model import Closeness, Engine, Finding, Outcome, Point, Severity
+from gradverify.model import Closeness, Engine, Outcome, Point, Severity
 from gradverify.rules import CHECK_FAMILIES, Family, matching
 from gradverify.verifier.guard.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
 from gradverify.verifier.questions.again import early_gradient, unrepeatable
 from gradverify.verifier.questions.contract import contract, stops_judgement
-from gradverify.verifier.questions.dtypes.asked import OWN, beside_float64, in_float64_of
+from gradverify.verifier.questions.dtypes.asked import beside_float64
 from gradverify.verifier.questions.dtypes.autocast import autocast, not_judged
 from gradverify.verifier.questions.natively import judged_alone, no_float64_path, second_order_natively
 from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
@@ -70,10 +70,8 @@ class Known:
     """The gradient of the first backward of all at this point."""
     left_out: str = ""
     """Why a row that builds on the first order could not run."""
-    unrepeatable: tuple[Finding, ...] = ()
-    """Why what is wrong with the first order says little: another gradient comes each time."""
-    unwritten: bool = False
-    """It hangs on memory that was never written: in another dtype that is other garbage."""
+    is_other_each_time: bool = False
+    """Another gradient comes each time, or it hangs on memory that was never written."""
 
     @property
     def has_gradient(self) -> bool:
@@ -122,8 +120,6 @@ def ask(sample: Sample, wanted: frozenset[Family]) -> tuple[Results, str]:
         if family in wanted:
             hand_back(sample.inputs.size)
             results[family] = row(known)
-    if known.unrepeatable:
-        results[Family.GRADCHECK] = _of_no_one_gradient(first.result, known.unrepeatable[0].code)
     if sample.is_native:
         second = results[Family.GRADGRADCHECK]
         unknown = is_swept(sample) and second.outcome is Outcome.NOT_RUN and not second.capability
@@ -182,7 +178,7 @@ def _questions(known: Known) -> CheckResult:
         known.left_out = NO_OTHER_DEVICE
         return silent
     kept = kept.beside(_asked(known))
-    known.unwritten = any(f.code == "GV410" for f in kept.findings)
+    known.is_other_each_time |= any(f.code == "GV410" for f in kept.findings)
     answered = bool(kept.swept.calls)
     if codes <= TRANSFORM_CODES:
         answered = any(answer != "not-run" for _, answer in kept.capabilities)
@@ -198,8 +194,9 @@ def _asked(known: Known) -> CheckResult:
     if not known.has_gradient:
         if sample.is_native or not (first.uncovered or VALUES & {f.code for f in first.findings}):
             return CheckResult()
-        known.unrepeatable = unrepeatable(sample)
-        findings = known.unrepeatable or written(sample)
+        findings = unrepeatable(sample)
+        known.is_other_each_time = bool(findings)
+        findings = findings or written(sample)
         return CheckResult(findings, outcome_of(findings))
     found = asked(sample, known.early)
     if sample.is_native or UNREPEATABLE & {f.code for f in (*known.contract.findings, *found.findings)}:
@@ -218,8 +215,8 @@ def _native_dtypes(known: Known) -> CheckResult:
     sample, subject, first = known.sample, known.sample.subject, known.first
     if sample.is_native:
         judged = first.result.swept.native and is_swept(sample)
-        return first.result.beside(autocast(sample, in_float64_of(subject))) if judged else first.result
-    if not is_swept(sample) or known.unrepeatable or known.unwritten:
+        return first.result.beside(autocast(sample)) if judged else first.result
+    if not is_swept(sample) or known.is_other_each_time:
         return NOT_RUN
     if subject.surrogate is not None:
         return not_judged(sample, ON_PURPOSE)
@@ -230,7 +227,7 @@ def _native_dtypes(known: Known) -> CheckResult:
     if subject.short and found.outcome is Outcome.NOT_RUN:
         known.left_out = f"what {subject.short} rounds inside was not judged"
         found = replace(found, outcome=Outcome.INCONCLUSIVE)
-    return found.beside(autocast(sample, OWN))
+    return found.beside(autocast(sample))
 
 
 ROWS: tuple[tuple[Family, Callable[[Known], CheckResult]], ...] = (
@@ -255,12 +252,6 @@ def _without_exact(first: FirstOrder, surrogate: Surrogate) -> FirstOrder:
         smallest_visible_error=first.result.smallest_visible_error if exact_inputs else None,
     )
     return replace(first, result=result)
-
-
-def _of_no_one_gradient(result: CheckResult, code: str) -> CheckResult:
-    """Findings on numbers that another call would not give: their hints lead astray."""
-    hint = f"The same call gives another gradient each time: see {code} first."
-    return replace(result, findings=tuple(replace(f, hint=hint) for f in result.findings))
 
 
 def _without_what_explains(first: FirstOrder, kept: CheckResult) -> FirstOrder:

@@ -58,7 +58,6 @@ def test_nothing_is_known_of_names_where_any_may_be_bound(head):
 def test_places():
     module = module_of(TEXT)
     assert module.classes == {"Outer": [(9, 13)], "Outer.Inner": [(10, 13)]}
-    assert module.comparisons == {(7, 22, 27), (18, 3, 25)}
     assert module.raising == {13}
 
 

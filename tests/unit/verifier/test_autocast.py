@@ -10,7 +10,6 @@ from torch.amp import custom_fwd
 from torch.autograd import Function
 
 from gradverify.model import Case, Effort, Outcome, Point, Settings, Target, TargetKind, TensorInput
-from gradverify.verifier.questions.dtypes.asked import OWN
 from gradverify.verifier.questions.dtypes.autocast import autocast
 from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import Subject
@@ -41,7 +40,7 @@ def judged(function, *dtypes, **settings):
     target = Target("Product", "Product", TargetKind.FUNCTION, "made.py", 1)
     subject = Subject(target, function.apply, Settings(**settings), function_class=function, dtypes=dtypes)
     sample = prepare(subject, CASE, Point.TYPICAL, 0)
-    return autocast(sample, OWN)
+    return autocast(sample)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,6 @@ def test_a_factor_in_one_dtype_alone_is_an_error(dtype):
     found = judged(function_of(torch.square, backward), "float32", "bfloat16", "float16")
     assert codes(found) == ["GV601"]
     assert closeness(found, dtype)["x"] is Closeness.WRONG
-    assert all("1.0" in f.message for f in found.findings if f.severity is Severity.ERROR)
 
 
 def test_rounding_intermediates_passes_unless_the_spec_says_that_nothing_is_rounded():
@@ -104,13 +103,6 @@ def test_rounding_intermediates_passes_unless_the_spec_says_that_nothing_is_roun
     assert not codes(found)
     assert "GV601" in codes(found, Severity.NOTE)
     assert codes(judged(softmax, "bfloat16", internals="float32")) == ["GV601"]
-
-
-def test_a_lost_gradient_is_held_against_the_derivative_of_forward_and_not_its_value():
-    """Of forward the value may be finite where its derivative is not: acosh(1 + t) is 0 for small t."""
-    lost = function_of(torch.square, lambda x, g: x * 65000 * (2 * g) / 65000)
-    (message,) = {f.message for f in judged(lost, "float16").findings if f.code == "GV602" and f.input == "x"}
-    assert "; what torch derives of forward itself in float16 is finite there" in message
 
 
 def test_nan_is_an_error_whatever_the_composite_gives():

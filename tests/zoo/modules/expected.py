@@ -29,13 +29,6 @@ EXPECTED["wrong", "Decaying", "with spec"] = {
     "status": "failed", "errors": {"GV408"}, "may": {"GV816"},
     "names": ["after the module was called on other inputs"],
 }  # fmt: skip
-EXPECTED |= {
-    ("wrong", "Pruned", "with spec"): {
-        "status": "inconclusive",
-        "warnings": {"GV109"},
-        "names": ["with other values in the buffer `self.mask`, the gradient with respect to `self.w`"],
-    }
-}
 EXPECTED |= {("wrong", "Silent", "with spec"): {"status": "unchecked", "warnings": {"GV001"}}}
 EXPECTED |= {
     ("bare", "Normed", "without spec"): {"status": "passed", "notes": {"GV203"}},

@@ -111,17 +111,6 @@ class Masked(Function):
         return g * w * mask, (g * x).sum(0), None
 
 
-class Pruned(Weighted):
-    """A mask of ones until somebody prunes."""
-
-    def __init__(self, d):
-        super().__init__(d)
-        self.register_buffer("mask", torch.ones(d, dtype=torch.bool))
-
-    def forward(self, x):
-        return Masked.apply(x, self.w, self.mask)
-
-
 class _Decaying(Function):
     """Backward looks on the module for the decay of each step."""
 

@@ -19,7 +19,6 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.guard.devices import kind_of
 from gradverify.verifier.questions.dtypes.asked import DEFAULT, arithmetics_of, in_arithmetic, together
 from gradverify.verifier.questions.dtypes.calls import Arithmetic
-from gradverify.verifier.questions.dtypes.places import Against
 from gradverify.verifier.questions.dtypes.words import UNDER_AUTOCAST
 from gradverify.verifier.questions.result import CheckResult
 from gradverify.verifier.questions.subject import Sample, Subject
@@ -30,11 +29,11 @@ SIXTEEN_BITS = ("bfloat16", "float16")
 """The dtypes to which `torch.autocast` casts."""
 
 
-def autocast(sample: Sample, against: Against) -> CheckResult:
+def autocast(sample: Sample) -> CheckResult:
     """Judge a sample under autocast to the dtypes that are listed, else to the one that its device has."""
     asked = is_asked(sample.subject)
     under = arithmetics(sample.subject)
-    result = together(in_arithmetic(sample, against, a, asked=asked) for a in under)
+    result = together(in_arithmetic(sample, a, asked=asked) for a in under)
     known = any(row.closeness is not Closeness.UNKNOWN for row in result.swept.precision)
     said = "yes" if known else "no" if any(f.code == UNDER_AUTOCAST for f in result.findings) else ""
     said = "wrong" if result.outcome is Outcome.FAILED else said

@@ -311,6 +311,22 @@ def in_float64(
     return None if made is None else replace(made, arguments=tuple(exact), outputs=Layout(wide))
 
 
+NO_TRUTH = "it has no float64 path and no composite in plain torch operations"
+
+
+def truth_of(sample: Sample, call: NativeCall) -> Truth | str:
+    """The truth of a native call, or why there is none, as the end of a sentence.
+
+    The target's own float64 values, verified before; where it has none, its reference or what its operations
+    give in float64.
+    """
+    exact: CallProblem | None = call.exact
+    if sample.is_native:
+        exact = in_float64(sample.subject, call.problem, call.exact.arguments, call.outputs)
+    found = NO_TRUTH if exact is None else Truth.of(exact, call)
+    return f"in float64 it raises {found.error.type}" if isinstance(found, Raised) else found
+
+
 def exact_arguments(sample: Sample) -> Sequence[Argument]:
     """The values that a native sample is called with, in float64."""
     pair = native_arguments(sample.exact, sample.subject.native)

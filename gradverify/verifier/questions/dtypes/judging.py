@@ -8,7 +8,7 @@ Algorithms*, 2002: forward error against condition).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -28,11 +28,9 @@ from gradverify.verifier.questions.dtypes.formats import (
 CERTAIN = 8.0
 """Times what no formula may lose from which an error is one without doubt."""
 
-MOVES = 64.0
-"""Standard deviations of what rounded inputs do to the truth that are no mistake."""
-
-UNSEEN = 64.0
-"""Roundings of numbers of order one that vanish beside them."""
+ALLOWED = 64.0
+"""Standard deviations of what rounded inputs do to the truth, and roundings of numbers of order one that
+vanish beside them, that are no mistake."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +47,17 @@ class Judgement:
     lost: Tensor
     """bool: entries that are not finite where the truth is a number of the dtype."""
     closeness: Closeness = Closeness.COARSE
+    """Not judged where it is beyond what any stable formula loses, and rounding of its own explains it."""
     worst: float = 0.0
     """In units of the limit."""
     hides: float | None = None
     """Relative error of all entries that could have hidden."""
     share: float = 0.0
     """Of entries that are not correctly rounded, in 16 bits."""
-    unstable: bool = False
-    """Rounding of its own operations explains it, and is beyond what any stable formula loses."""
     gross: bool = False
-    """It is far beyond that, whatever explains it."""
+    """It is far beyond what any stable formula loses, whatever explains it."""
+    unexplained: bool = False
+    """So it is, and not all that rounds was seen: a mistake, or code that rounds unseen."""
 
     @property
     def off(self) -> Tensor:
@@ -66,24 +65,12 @@ class Judgement:
         return (self.got - self.truth).abs()
 
 
-Noise = Callable[[], Sequence[Tensor] | None]
-"""What a call rounds away, seen from outside: for each value draws × shape, in units of the roundoff."""
-
-
-def judge_call(
-    call: NativeCall,
-    truth: Truth,
-    *,
-    reach: float,
-    briefly: bool = False,
-    outside: Noise = lambda: None,
-) -> list[Judgement]:
+def judge_call(call: NativeCall, truth: Truth, *, briefly: bool = False) -> list[Judgement]:
     """Judge every value of one native call.
 
-    `reach` is the largest magnitude that inputs may have. `briefly`: only what no formula may lose counts,
-    since rounding was measured at typical values.
+    `briefly`: only what no formula may lose counts, since rounding was measured at typical values.
     """
-    absorbed = _absorbed(call, truth.values, reach)
+    absorbed = _absorbed(call, truth)
     overflows, found = False, []
     for number, (value, got, wanted) in enumerate(zip(call.values, call.got, truth.values, strict=True)):
         if wanted.shape != got.shape or not wanted.numel():
@@ -95,26 +82,20 @@ def judge_call(
         overflows |= value.output is not None and bool((~known).any())
         mine, exact = (torch.where(within, t, 0.0) for t in (got, wanted))
         held = Judgement(value, call.form, mine, exact, wanted, lost)
-        judged = held if briefly else _by_rounding(held, _noises(call, truth, number, outside))
-        found.append(_under_the_cap(judged, truth, number, absorbed[number], within))
+        judged = held if briefly else _by_rounding(held, truth, number, hides=call.hides)
+        judged = _under_the_cap(judged, truth, number, absorbed[number], within)
+        unexplained = judged.gross and not briefly and (call.hides or truth.noise[number] is None)
+        found.append(replace(judged, unexplained=unexplained))
     return found
 
 
-def _noises(call: NativeCall, truth: Truth, number: int, outside: Noise) -> Iterator[Tensor | None]:
-    """What rounding inside does to a value: without measuring, by its operations, from outside."""
-    yield None
-    seen = truth.noise[number]
-    if seen is not None:
-        yield seen
-    if seen is None or call.hides:
-        around = outside()
-        yield from () if around is None else (around[number],)
+def _by_rounding(held: Judgement, truth: Truth, number: int, *, hides: bool) -> Judgement:
+    """By the tests of `formats.py`, first as any computation rounds, then as its operations were seen to.
 
-
-def _by_rounding(held: Judgement, noises: Iterator[Tensor | None]) -> Judgement:
-    """By the tests of `formats.py`, as far as noise explains the error; coarse where none was measured."""
-    form, measured = held.form, False
-    for noise in noises:
+    Coarse where none was seen, or numbers came from elsewhere.
+    """
+    form = held.form
+    for noise in _noises(truth, number):
         if form.is_short:
             ratios = of_correct_rounding(held.got, held.truth, form, noise)
             held = replace(held, share=(~(ratios <= LIMIT)).double().mean().item())
@@ -122,12 +103,18 @@ def _by_rounding(held: Judgement, noises: Iterator[Tensor | None]) -> Judgement:
                 best = Closeness.CORRECT
                 return replace(held, closeness=best, worst=ratios.max().item(), hides=form.unit)
         if noise is not None or not form.is_short:
-            worst, hides = beyond_rounding(held.got, held.truth, form, noise)
-            held = replace(held, worst=worst, hides=hides)
+            worst, hidden = beyond_rounding(held.got, held.truth, form, noise)
+            best = Closeness.ROUNDED if form.is_short else Closeness.WITHIN
+            held = replace(held, worst=worst, hides=hidden, closeness=best if worst <= 1 else Closeness.WRONG)
             if worst <= 1:
-                return replace(held, closeness=Closeness.ROUNDED if form.is_short else Closeness.WITHIN)
-        measured |= noise is not None
-    return replace(held, closeness=Closeness.WRONG) if measured else held
+                return held
+    return held if noise is not None and not hides else replace(held, closeness=Closeness.COARSE)
+
+
+def _noises(truth: Truth, number: int) -> Iterator[Tensor | None]:
+    yield None
+    if truth.noise[number] is not None:
+        yield truth.noise[number]
 
 
 def _under_the_cap(held: Judgement, truth: Truth, number: int, absorbed: Tensor, within: Tensor) -> Judgement:
@@ -135,20 +122,17 @@ def _under_the_cap(held: Judgement, truth: Truth, number: int, absorbed: Tensor,
     if held.closeness is Closeness.CORRECT:
         return held
     form, off = held.form, held.off
-    cap = form.unit**0.5 * typical(held.truth) + absorbed + UNSEEN * form.smallest
+    cap = form.unit**0.5 * typical(held.truth) + absorbed + ALLOWED * form.smallest
     if bool((off > cap).any()):
         moved = truth.moved(form.unit)
         of_inputs = torch.where(within, moved[number], 0.0).square().mean(dim=0).sqrt() if moved else 0.0
-        cap = cap + MOVES * of_inputs
+        cap = cap + ALLOWED * of_inputs
     beyond = (off / cap).max().item()
-    if held.closeness is Closeness.WRONG:
-        return replace(held, gross=beyond > CERTAIN)
-    if beyond > 1:
-        wrong = replace(held, closeness=Closeness.WRONG, worst=beyond)
-        return replace(wrong, unstable=True, gross=beyond > CERTAIN)
-    if held.closeness is Closeness.COARSE:
-        return replace(held, closeness=Closeness.COARSE, worst=beyond, hides=form.unit**0.5)
-    return held
+    held = replace(held, gross=beyond > CERTAIN)
+    if beyond > 1 and held.closeness is not Closeness.WRONG:
+        return replace(held, closeness=Closeness.UNKNOWN, worst=beyond)
+    is_coarse = held.closeness is Closeness.COARSE
+    return replace(held, worst=beyond, hides=form.unit**0.5) if is_coarse else held
 
 
 def typical(truth: Tensor) -> Tensor:
@@ -157,23 +141,21 @@ def typical(truth: Tensor) -> Tensor:
     return size + truth.square().mean(dim=-1, keepdim=True).sqrt() if truth.dim() else size
 
 
-def _absorbed(call: NativeCall, values: Sequence[Tensor], reach: float) -> list[Tensor]:
+def _absorbed(call: NativeCall, truth: Truth) -> list[Tensor]:
     """What vanishes beside numbers of order one, for each value of a call (absolute, its shape).
 
     `1 + erf(x)` is 0 below -6, and `1 - y * y` where tanh is saturated: right formulas are so, and no loss
-    is large beside the outputs that they have elsewhere. `reach` is the largest magnitude that inputs may
-    have: where they are all tiny, so are the numbers that count. Grad_outputs are of order one.
+    is large beside the outputs that they have elsewhere. Grad_outputs are of order one.
     """
-    outputs, form = len(call.problem.output_positions), call.form
-    one = min(1.0, reach)
-    largest = [t.abs().nan_to_num(0.0, 0.0, 0.0).max().item() for t in values[:outputs] if t.numel()]
-    found = [torch.full_like(t, UNSEEN * form.unit * one) for t in values[:outputs]]
-    for x, t in zip(call.exact.primals, values[outputs:], strict=True):
+    count, form = len(call.problem.output_positions), call.form
+    outputs, gradients = truth.values[:count], truth.values[count:]
+    largest = max([1.0, *(t.abs().nan_to_num(0.0, 0.0, 0.0).max().item() for t in outputs if t.numel())])
+    found = [torch.full_like(t, ALLOWED * form.unit) for t in outputs]
+    for x, t in zip(call.exact.primals, gradients, strict=True):
         size = x.detach().abs().to(device="cpu", dtype=torch.float64)
         size = torch.where(size > 0, size, root_mean_square(size))
         size = size[..., None] if size.dim() < t.dim() else size
-        slope = max([one, *largest]) / (torch.zeros_like(t) + size).clamp_min(form.smallest)
-        found.append(UNSEEN * form.unit * slope)
+        found.append(ALLOWED * form.unit * largest / (torch.zeros_like(t) + size).clamp_min(form.smallest))
     return found
 
 
@@ -189,37 +171,3 @@ def sixteen_bits(judgement: Judgement, fewest: int = 3) -> str:
         if int(telling.sum()) >= fewest and (got.to(dtype).double() == got)[telling].all():
             return name
     return ""
-
-
-def factor_of(judgement: Judgement) -> float | None:
-    """The one factor that explains the error at every entry; None where none does."""
-    got, truth, unit = judgement.got, judgement.truth, judgement.form.unit
-    size = truth.square().sum()
-    if int((truth != 0).sum()) < 3 or not size > 0:  # a factor explains any error at one entry
-        return None
-    slope = ((got - truth) * truth).sum() / size
-    left = (got - truth - slope * truth).square().mean()
-    explains = left < LEFT_OVER * (got - truth).square().mean() + (2 * unit * truth).square().mean()
-    return 1 + float(slope) if bool(explains) and abs(float(slope)) > CLEAR * unit else None
-
-
-LEFT_OVER = 1e-3
-"""Share of the mean square error that one factor may leave, beside rounding, if the error is proportional."""
-
-CLEAR = 2.0
-"""Roundings of the dtype from which a constant factor is named."""
-
-
-def worst_slice(judgement: Judgement) -> tuple[int, int] | None:
-    """(dimension, index) of the slice that holds most of the square error; None where none does."""
-    squares = judgement.off.square()
-    best: tuple[float, tuple[int, int]] = (MOST_OF_IT * squares.sum().item(), (-1, -1))
-    for dimension, count in enumerate(squares.shape):
-        if squares.dim() > 1 and count > 1:
-            each = squares.sum(dim=[d for d in range(squares.dim()) if d != dimension])
-            best = max(best, (each.max().item(), (dimension, int(each.argmax()))))
-    return None if best[1][0] < 0 else best[1]
-
-
-MOST_OF_IT = 0.5
-"""Share of the square error in one slice for it to be named."""

@@ -6,25 +6,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from gradverify.model import Case, Effort, Point, TensorInput, tensors_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.inputs.values import interval_of
 from gradverify.verifier.interpreter.launches import interpreted, wrong_product
-from gradverify.verifier.questions.dtypes.calls import Arithmetic, NativeCall, NoCall, Truth, native_call
-from gradverify.verifier.questions.dtypes.formats import root_mean_square
-from gradverify.verifier.questions.dtypes.judging import Judgement, judge_call
-from gradverify.verifier.questions.dtypes.lines import POINTS, errors_along
-from gradverify.verifier.questions.samples import another_draw, exact_arguments_at
+from gradverify.verifier.questions.dtypes.calls import (
+    Arithmetic,
+    NativeCall,
+    NoCall,
+    Truth,
+    native_call,
+    truth_of,
+)
+from gradverify.verifier.questions.samples import exact_arguments_at
 from gradverify.verifier.questions.subject import Sample
 
 COTANGENT_SEED = 61
 """Added to a case's seed for its grad_outputs here."""
-
-OTHER_COTANGENT = 1009
-"""Added to that seed where something is measured again."""
 
 RANGE = "the declared range"
 """The name of values over all of it."""
@@ -33,32 +33,17 @@ NEAR = 2.0**-10
 """Share of an end, or of the range's width where that is less, within which values are near it: so near that
 squares of them cancel, and ties of float32 are rare."""
 
-APART = 2.0**-5
-"""Share of the way to another draw between neighbouring points of a line: four numbers of bfloat16."""
-
-
-@dataclass(frozen=True)
-class Against:
-    """What native values are held against."""
-
-    name: str
-    """In words."""
-    at: Callable[[NativeCall], Truth | str]
-    """The truth for one native call, or why there is none, as the end of a sentence."""
-
 
 @dataclass(frozen=True)
 class Place:
     """One arithmetic at one set of values."""
 
     sample: Sample
-    against: Against
     arithmetic: Arithmetic
     arguments: Sequence[Argument]
     """In float64."""
     asked: bool
     """The dtype was listed; float32 is judged by default."""
-    seed: int
     values: str = ""
     """The name of a range of values; empty for those that were drawn."""
 
@@ -75,7 +60,8 @@ class Place:
     def called(self) -> tuple[NativeCall, Truth] | NoCall:
         """A call with its truth; or why there is nothing to judge."""
         before, sample = interpreted(), self.sample
-        made = native_call(sample.problem, self.arguments, self.arithmetic, self.seed)
+        seed = sample.case.seed + COTANGENT_SEED
+        made = native_call(sample.problem, self.arguments, self.arithmetic, seed)
         if interpreted() > before and (why := wrong_product(self.arithmetic.dtype)):
             return NoCall(why)
         if isinstance(made, NoCall):
@@ -85,41 +71,8 @@ class Place:
             is_distinct = bool({given.name, given.in_list} & distinct)
             if is_distinct and short.value.unique().numel() < given.value.unique().numel():
                 return NoCall("rounding its inputs makes equal what the spec says is distinct")
-        truth = self.against.at(made)
+        truth = truth_of(sample, made)
         return NoCall(truth) if isinstance(truth, str) else (made, truth)
-
-    def judge(self, call: NativeCall, truth: Truth) -> list[Judgement]:
-        """Every value of a call with these inputs."""
-        floating = [t for i in self.sample.case.inputs for t in tensors_of(i) if _is_floating(t)]
-        reach = max((max(map(abs, t.range)) if t.range else 1.0 for t in floating), default=1.0)
-        return judge_call(call, truth, reach=reach, briefly=self.is_brief, outside=self._noise)
-
-    def elsewhere(self) -> Place:
-        """The same at other values, as far as others are known to be valid, and for other grad_outputs."""
-        typical = not self.values and self.sample.point is Point.TYPICAL
-        other = another_draw(self.sample, exact=True) if typical else None
-        arguments = self.arguments if other is None else other
-        return replace(self, arguments=arguments, seed=self.seed + OTHER_COTANGENT)
-
-    def _noise(self) -> list[Tensor] | None:
-        """What of the errors on the way to another draw is not smooth; in units of the roundoff."""
-        ends, line = self.elsewhere().arguments, []
-        for k in range(POINTS):
-            between = [
-                replace(a, value=a.value + k * APART * (b.value - a.value))
-                if a.differentiable and a.step is None
-                else a
-                for a, b in zip(self.arguments, ends, strict=True)
-            ]
-            found = replace(self, arguments=between).called()
-            if isinstance(found, NoCall):
-                return None
-            call, truth = found
-            pairs = zip(call.got, truth.values, strict=True)
-            line.append([(got - wanted).nan_to_num(0.0, 0.0, 0.0) for got, wanted in pairs])
-        each = (torch.stack(errors) / call.form.unit for errors in zip(*line, strict=True))
-        # Of so few draws none tells of a single entry.
-        return [torch.full_like(errors[:1], root_mean_square(errors_along(errors))) for errors in each]
 
 
 def places_of(typical: Place, *, in_full: bool) -> Iterator[Place]:
@@ -138,16 +91,13 @@ def places_of(typical: Place, *, in_full: bool) -> Iterator[Place]:
         drawn = exact_arguments_at(subject, case, point, 0)
         if not (special if point is Point.SPECIAL else wide) or isinstance(drawn, Raised):
             continue
-        moved = (_spread_over(a, parts.get(a.name, (0.0, 0.0)), generator) for a in drawn)
         dtype = typical.arithmetic.dtype
+        moved = (_spread_over(a, parts.get(a.name, (0.0, 0.0)), generator) for a in drawn)
         arguments = tuple(_kept_inside(a, ranges.get(a.name), dtype) for a in moved)
         # A finding shows the inputs that it was made at.
         shown = replace(sample, arguments=arguments, point=point, draw=0)
         yield replace(typical, sample=shown, arguments=arguments, values=name)
 
-
-Part = Callable[[float, float], tuple[float, float]]
-"""A part of a range by its ends."""
 
 SMALLEST = 1e-4
 """The smallest magnitude of a range that holds zero, beside its largest one, or one where that is larger."""
@@ -157,16 +107,15 @@ DECADES = 1e3
 
 
 def _magnitude(low: float, high: float) -> tuple[float, float]:
-    """Two thirds up the decades of a range that has many; nothing where it has few."""
-    largest, through_zero = max(abs(low), abs(high)), low <= 0 <= high
-    smallest = SMALLEST * min(largest, 1.0) if through_zero else min(abs(low), abs(high))
+    """Up to two thirds of the decades of a range that has many; nothing where it has few."""
+    largest, smallest = max(abs(low), abs(high)), min(abs(low), abs(high))
+    if low <= 0 <= high:
+        smallest = SMALLEST * min(largest, 1.0)
     size = (largest**2 * smallest) ** (1 / 3) if largest >= DECADES * smallest else 0.0
-    if through_zero:
-        return max(low, -size), min(high, size)
-    return (size / 2, size) if low > 0 else (-size, -size / 2)
+    return max(low, -size), min(high, size)
 
 
-_DECLARED: tuple[tuple[str, Point, Part | None], ...] = (
+_DECLARED: tuple[tuple[str, Point, Callable[[float, float], tuple[float, float]] | None], ...] = (
     (RANGE, Point.WIDE, None),
     (
         "near the low end of the declared range",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-from gradverify.model import Entries, Finding, Severity
+from gradverify.model import Closeness, Entries, Finding, Severity
 from gradverify.verifier.numerics.problem import Layout, multi_index
-from gradverify.verifier.questions.dtypes.calls import NativeCall, NoCall
-from gradverify.verifier.questions.dtypes.formats import format_of
-from gradverify.verifier.questions.dtypes.judging import Judgement, factor_of, sixteen_bits, worst_slice
+from gradverify.verifier.questions.dtypes.calls import NoCall
+from gradverify.verifier.questions.dtypes.judging import Judgement, sixteen_bits
 from gradverify.verifier.questions.dtypes.places import Place
 from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.wording import count_of, number, output_name, percent, vector_entries
@@ -32,8 +29,6 @@ HINT_SIXTEEN = (
     "or a cast on the way. Keep float32 until the end."
 )
 NO_ROUNDING = "That is no rounding: look at the formula, an index, a mask, a sum that was not taken."
-OTHER_VALUES = "Forward and reference give different values: the gradients are not compared."
-HINT_FACTOR = "The error is proportional: look for a constant factor in the path that this dtype takes."
 HINT_UNSTABLE = (
     "The formula loses its digits at these values, or a branch for them is wrong: subtract the maximum "
     "before exp and the mean before squaring, add logarithms instead of multiplying, or compute in more "
@@ -41,9 +36,6 @@ HINT_UNSTABLE = (
 )
 HINT_INTERNALS = (
     "If the kernel keeps float32 inside, set `internals: float32` in the spec: then this is a failure."
-)
-HINT_FINITE = (
-    "Subtract the maximum before exp, scale before squares are summed, or compute in more digits inside."
 )
 HINT_WRONG = (
     "Look for sums kept in the short dtype, casts to a shorter one, large "
@@ -53,12 +45,6 @@ HINT_CASTS = (
     'What must not be cast needs torch.amp.custom_fwd(device_type="{kind}", cast_inputs=torch.float32) on '
     'forward and torch.amp.custom_bwd(device_type="{kind}") on backward, or an explicit `.float()`.'
 )
-HINT_RAISES = (
-    'Decorate forward with torch.amp.custom_fwd(device_type="{kind}") and backward with '
-    'torch.amp.custom_bwd(device_type="{kind}"): autocast is then on in backward too. With '
-    "`cast_inputs=torch.float32` both compute in float32."
-)
-HINT_DTYPE = "Use the dtype of the inputs, or torch.get_autocast_dtype(x.device.type)."
 HINT_NO_AUTOCAST = 'Write `ignore: {GV603: "why"}` in its spec where autocast is not meant.'
 
 
@@ -66,70 +52,48 @@ def _finding(
     place: Place, judgement: Judgement, said: str, hint: str, severity: Severity, code: str = LOSS
 ) -> Finding:
     """A finding on one value; `said` follows its name."""
-    kind = place.arithmetic.autocast_on
+    kind, value = place.arithmetic.autocast_on, judgement.value
     if kind and code in {LOSS, "GV602"}:
         code, hint = UNDER_AUTOCAST, HINT_CASTS.format(kind=kind) if hint == HINT_WRONG else hint
-    return place.sample.finding(
-        code,
-        f"{_name(place, judgement)} {said}",
-        hint=hint,
-        output=judgement.value.output,
-        input=judgement.value.input,
-        severity=severity,
-        entries=_entries(judgement),
-        badness=judgement.worst if math.isfinite(judgement.worst) else math.inf,
-    )
-
-
-def _name(place: Place, judgement: Judgement) -> str:
-    """`the gradient with respect to `x` in bfloat16 (near the low end of the declared range)`."""
-    value = judgement.value
     name = f"the gradient with respect to `{value.input}`"
     if value.output is not None:
         name = output_name(value.output, place.sample.outputs_returned)
-    return f"{name} {place.arithmetic.said}" + (f" ({place.values})" if place.values else "")
+    where = f" ({place.values})" if place.values else ""
+    return place.sample.finding(
+        code,
+        f"{name} {place.arithmetic.said}{where} {said}",
+        hint=hint,
+        output=value.output,
+        input=value.input,
+        severity=severity,
+        entries=_entries(judgement),
+        badness=math.inf if math.isnan(judgement.worst) else judgement.worst,
+    )
 
 
 def wrong(place: Place, judgement: Judgement, severity: Severity) -> Finding:
     """More is lost than rounding explains."""
-    stable = " in any stable formula" if judgement.unstable else ""
-    times = f"{number(judgement.worst)} times what rounding{stable} explains"
-    times += f" beside {place.against.name}" if judgement.unstable else ""
-    if math.isinf(judgement.worst):
-        times = "and what rounding explains is not a number"
-    short, factor, part = sixteen_bits(judgement), factor_of(judgement), worst_slice(judgement)
-    code = LOSS if short or judgement.unstable else _code(place, judgement)
-    hint = {LOSS: HINT_WRONG, OF_AN_OUTPUT: OTHER_VALUES}.get(code, NO_ROUNDING)
-    hint = HINT_UNSTABLE if judgement.unstable else hint
-    if short:
-        said, hint = f"has only the digits of {short}, {times}", HINT_SIXTEEN.format(short)
-    elif factor is not None:
-        said, hint = f"is {factor:.5g} times the truth, {times}", HINT_FACTOR
-    elif part is not None:
-        said = f"is wrong, most of all at index {part[1]} of dimension {part[0]}, {times}"
-    else:
-        said = f"is wrong, {times}"
-    made = _finding(place, judgement, f"{said}; {_worst(judgement)}", hint, severity, code)
-    if short:
-        return replace(made, cause=SIXTEEN_BITS)
-    if factor is not None:
-        return replace(made, cause="constant-factor", factor=float(f"{factor:.5g}"))
-    return made
+    short, times = sixteen_bits(judgement), f"{number(judgement.worst)} times what rounding explains"
+    unstable = judgement.closeness is Closeness.UNKNOWN
+    code = LOSS if short or unstable else _code(place, judgement)
+    hint = HINT_UNSTABLE if unstable else HINT_WRONG if code == LOSS else NO_ROUNDING
+    digits = f"has only the digits of {short}" if short else "is wrong"
+    hint = HINT_SIXTEEN.format(short) if short else hint
+    made = _finding(place, judgement, f"{digits}, {times}; {_worst(judgement)}", hint, severity, code)
+    return replace(made, cause=SIXTEEN_BITS) if short else made
 
 
 def _code(place: Place, judgement: Judgement) -> str:
     """Where there is no float64 path, what is off by more than half of the digits is no rounding."""
-    truth, form, subject = judgement.truth, judgement.form, place.sample.subject
-    size = truth.abs() + truth.square().mean().sqrt()
-    gross = bool((judgement.off > form.unit**0.5 * size + form.tiny).any())
-    if not (gross and place.sample.is_native and place.arithmetic.name == subject.native):
+    subject, is_output = place.sample.subject, judgement.value.output is not None
+    has_reference = subject.reference is not None
+    is_native = place.sample.is_native and place.arithmetic.name == subject.native
+    if not (judgement.gross and is_native) or (is_output and not has_reference):
         return LOSS
-    if judgement.value.output is not None:
-        return OF_AN_OUTPUT if subject.reference is not None else LOSS
-    return "GV302" if subject.reference is not None else "GV101"
+    return OF_AN_OUTPUT if is_output else OF_A_GRADIENT[has_reference]
 
 
-def not_stable(place: Place, judgement: Judgement, *, open_target: bool) -> Finding:
+def not_stable(place: Place, judgement: Judgement) -> Finding:
     """More than a stable formula may lose, and not so that it is wrong without doubt.
 
     GV109 where the target is then not verified, else a note.
@@ -138,7 +102,8 @@ def not_stable(place: Place, judgement: Judgement, *, open_target: bool) -> Find
         f"is unstable: it is {number(judgement.worst)} times as far off as half of the dtype's digits "
         f"and rounded inputs explain, so that nothing more is known of it; {_worst(judgement)}"
     )
-    code, severity = (OPEN, Severity.WARNING) if open_target else (LOSS, Severity.NOTE)
+    is_open = judgement.unexplained or (place.is_stated and not place.is_brief)
+    code, severity = (OPEN, Severity.WARNING) if is_open else (LOSS, Severity.NOTE)
     return _finding(place, judgement, said, HINT_UNSTABLE, severity, code)
 
 
@@ -154,17 +119,12 @@ def rounded(place: Place, judgement: Judgement, *, declared: bool) -> Finding:
     return _finding(place, judgement, said, HINT_INTERNALS, Severity.NOTE)
 
 
-def not_finite(place: Place, judgement: Judgement, theirs: Tensor | None) -> Finding:
-    """GV602: NaN or an infinity where the truth is one of the dtype; `theirs` are those of plain torch."""
+def not_finite(place: Place, judgement: Judgement) -> Finding:
+    """GV602: NaN or an infinity where the truth is one of the dtype."""
     largest = number(judgement.exact[judgement.lost].abs().max().item())
     places = count_of(int(judgement.lost.sum()), judgement.lost.numel())
     said = f"is not finite at {places}; the truth there is at most {largest}"
-    if theirs is not None:
-        name = "the reference" if place.sample.subject.reference is not None else "forward itself"
-        name = name if judgement.value.output is not None else f"what torch derives of {name}"
-        either = "is not finite there either" if (theirs & judgement.lost).any() else "is finite there"
-        said += f"; {name} {place.arithmetic.said} {either}"
-    return _finding(place, judgement, said, HINT_FINITE, Severity.ERROR, "GV602")
+    return _finding(place, judgement, said, HINT_UNSTABLE, Severity.ERROR, "GV602")
 
 
 def no_call(place: Place, call: NoCall) -> Finding | None:
@@ -177,7 +137,7 @@ def no_call(place: Place, call: NoCall) -> Finding | None:
     if error is not None and kind:
         on = f"`torch.autocast({kind!r}, dtype=torch.{place.arithmetic.rounds_to})`"
         said = f"forward ran under {on}, and the backward that follows raises {call.why}"
-        return sample.finding(UNDER_AUTOCAST, said, hint=HINT_RAISES.format(kind=kind), raised=error)
+        return sample.finding(UNDER_AUTOCAST, said, hint=HINT_CASTS.format(kind=kind), raised=error)
     if error is not None and call.in_backward and (place.asked or not on_purpose):
         return backward_raised(sample, error, f" {place.arithmetic.said}, which forward accepts")
     if not place.asked:
@@ -186,20 +146,6 @@ def no_call(place: Place, call: NoCall) -> Finding | None:
         HINT_NO_AUTOCAST if kind else f"Leave {name} out of `dtypes`, or let forward and backward accept it."
     )
     return sample.finding(OPEN, f"{name} was requested and could not be judged: {call.why}", hint=hint)
-
-
-def other_formats(place: Place, call: NativeCall) -> Iterator[Finding]:
-    """Outputs of 16 bits that are not those of autocast: the next layer gets them so."""
-    for position, given in zip(call.problem.output_positions, call.cotangents, strict=True):
-        if format_of(given.dtype).is_short and given.dtype is not call.arithmetic.dtype:
-            name, dtype = (
-                output_name(position, place.sample.outputs_returned),
-                str(given.dtype).removeprefix("torch."),
-            )
-            said = f"{name} has dtype {dtype} {place.arithmetic.said}, with inputs in float32"
-            yield place.sample.finding(
-                UNDER_AUTOCAST, said, hint=HINT_DTYPE, output=position, severity=Severity.WARNING
-            )
 
 
 def _worst(judgement: Judgement) -> str:
