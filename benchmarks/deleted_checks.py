@@ -111,13 +111,13 @@ class Check:
 
 TABLE = """
 verifier.questions | Varied() | again.overlapping_cases again.overlapping
-    ways.same_tensor_twice ways.views_of_one_base leaves.as_leaves changes.changes
+    ways.same_tensor_twice ways.views_of_one_base ways.as_leaves changes.changes
     changes.requires_grad_subsets writes.growing_memory ways.saved_elsewhere writes.watched
-    elsewhere.other_devices again.first_call again.again
+    ways.other_devices again.first_call again.again
 verifier.questions | () | again.unrepeatable writes.written again.read_unwritten
 verifier.questions | CheckResult(outcome=Outcome.NOT_RUN) | table.on_other_devices
-verifier.questions | Answer("yes") | transforms.batched transforms.compiled forward_mode.forward_mode
-    opcheck.registration
+verifier.questions | Answer("yes") | transforms.batched transforms.compiled transforms.forward_mode
+    transforms.registration
 verifier.questions.dtypes | CheckResult() | autocast.autocast asked.beside_float64
 verifier.questions | FirstOrder(CheckResult()) | natively.judged_alone
 verifier.questions.dtypes | () | asked.wrong_natively
@@ -135,7 +135,7 @@ verifier.questions | CheckResult(capability="yes") | results.second_order
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input
 verifier.questions | [] | first_order.refused_empty
-verifier.questions | iter(()) | contract._carried_parameters contract._without_gradients_of_defaults
+verifier.questions | iter(()) | contract._carried_parameters
 verifier.questions | CheckResult(capability="yes") | natively.second_order_natively
 verifier.targets | () | discover.unreached
 verifier.verify | iter(()) | beside._another_rank past.past_constants
