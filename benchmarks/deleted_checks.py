@@ -110,14 +110,14 @@ class Check:
 
 
 TABLE = """
-verifier.questions | Varied() | again.overlapping_cases again.overlapping again.module_called_again
-    ways.same_tensor_twice ways.views_of_one_base leaves.as_leaves changes.changes
+verifier.questions | Varied() | again.overlapping_cases again.overlapping
+    ways.same_tensor_twice ways.views_of_one_base ways.as_leaves changes.changes
     changes.requires_grad_subsets writes.growing_memory ways.saved_elsewhere writes.watched
-    elsewhere.other_devices again.first_call again.again
+    ways.other_devices again.first_call again.again
 verifier.questions | () | again.unrepeatable writes.written again.read_unwritten
 verifier.questions | CheckResult(outcome=Outcome.NOT_RUN) | table.on_other_devices
-verifier.questions | Answer("yes") | transforms.batched transforms.compiled forward_mode.forward_mode
-    transforms.functional opcheck.registration
+verifier.questions | Answer("yes") | transforms.batched transforms.compiled transforms.forward_mode
+    transforms.registration
 verifier.questions.dtypes | CheckResult() | autocast.autocast asked.beside_float64
 verifier.questions | FirstOrder(CheckResult()) | natively.judged_alone
 verifier.questions.dtypes | () | asked.wrong_natively
@@ -132,15 +132,15 @@ verifier.witnesses | None | kinks.see_ties kinks.look_beside_kinks kinks.see_a_t
     digits.doubt_digits_of_derived
     conflict._doubt_the_end_of_loops conflict._prove_the_rest conflict._carry_over
 verifier.questions | CheckResult(capability="yes") | results.second_order
-verifier.questions | None | contract._undefined_grads contract._without_gradients_of_defaults
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input
-verifier.questions | [] | contract.carried_parameters first_order.refused_empty
+verifier.questions | [] | first_order.refused_empty
+verifier.questions | iter(()) | contract._carried_parameters
 verifier.questions | CheckResult(capability="yes") | natively.second_order_natively
 verifier.targets | () | discover.unreached
 verifier.verify | iter(()) | beside._another_rank past.past_constants
 verifier.diagnose | iter(()) | findings.causes_of
-verifier.questions | None | again._of_one_module
+verifier.questions | None | again._overlapped
 verifier.infer | given[1] | choices._with_longer_tables
 verifier.questions | AtUndeclared(CheckResult(), judged=True) | results.at_undeclared
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | beside.at_unlisted

@@ -19,7 +19,6 @@ from gradverify.model import (
     Outcome,
     Severity,
     Swept,
-    TargetKind,
     TargetReport,
     Verdict,
 )
@@ -297,7 +296,7 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
     called = f"{plural(calls.forward, 'forward')}, {plural(calls.backward, 'backward')}"
     entries = plural(report.not_judged, "entry", "entries")
     unjudged = f"{entries}: round-off of the target's own operations" if report.not_judged else ""
-    supports = ", ".join(_supported(report, name, answer) for name, answer in report.capabilities)
+    supports = ", ".join(f"{name.replace('_', ' ')} {answer}" for name, answer in report.capabilities)
     origin = report.spec_file or report.deduced
     source = f"{report.inputs}, {origin}" if origin else str(report.inputs)
     pairs = (
@@ -316,16 +315,6 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
         ("inputs", source),
     )
     return [(name, prose) for name, prose in pairs if prose]
-
-
-def _supported(report: TargetReport, name: str, answer: str) -> str:
-    """One line of the capability table, with the reason where no finding tells it."""
-    refused = any(f.code == "GV505" for f in report.findings)
-    reason = ""
-    if (name, answer) == ("func", "no") and not refused:
-        is_function = report.target.kind is TargetKind.FUNCTION
-        reason = f" ({'forward takes ctx: no setup_context' if is_function else 'torch refuses custom ops'})"
-    return f"{name.replace('_', ' ')} {answer}{reason}"
 
 
 def _table(swept: Swept) -> list[str]:

@@ -64,7 +64,6 @@ GV501  jvp-mismatch                error    contract       forward mode is not t
 GV502  vmap-mismatch               error    contract       vmap is not a loop over the batch
 GV503  compile-mismatch            error    contract       wrong under torch.compile
 GV504  opcheck                     error    contract       an operator's registration is wrong
-GV505  func-mismatch               error    contract       wrong under torch.func
 GV601  precision-loss              error    precision      a native dtype loses more than rounding
 GV602  low-precision-nonfinite     error    precision      NaN or inf where the truth fits the dtype
 GV603  autocast                    error    precision      wrong or raises under torch.autocast

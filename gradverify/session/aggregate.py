@@ -178,7 +178,7 @@ def _as_finding(one: LintFinding) -> Finding:
     return Finding(one.code, severity, one.message, hint=one.hint, location=one.location, part=part)
 
 
-CAPABILITIES = ("double_backward", "jvp", "vmap", "func", "compile")
+CAPABILITIES = ("double_backward", "jvp", "vmap", "compile")
 """Lines of the capability table, in order."""
 
 OF_OPERATORS = ("opcheck",)

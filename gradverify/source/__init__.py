@@ -2,8 +2,8 @@
 
 Of a file's text: `module_of(text)` is its `Module`, parsed once; `functions_of(text)` gives each `Function`
 with its `Method`s, resolved along bases of the same module. What its values and sizes are held against:
-`thresholds`, `size_constants`. Of a live function: `Method.of(f)`; `iterates` and `scales_by_sizes`, of it and
-its helpers.
+`thresholds`, `size_constants`. Of a live function: `Method.of(f)`; `iterates` and `scales_by_sizes`, of it
+and its helpers.
 
 Answers are frozen dataclasses; a `Place` is where something stands. Who builds or searches trees (edits, and
 the search for inputs) takes them from `definition(f)`, with what reads a node in `gradverify.source.tree`.

@@ -79,7 +79,7 @@ from gradverify.verifier.questions.wording import declare, if_guessed, invented,
 Reason = Callable[[Near, Finding], Finding | None]
 """Gives an error as an inconclusive finding that says what was guessed; None where that did not make it."""
 
-CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
+CERTAIN = ("GV105", "GV4", "GV502", "GV503")
 """Codes that do not hang on the values of the inputs: no guess can have made them."""
 
 OF_THE_MATRIX = "GV410"

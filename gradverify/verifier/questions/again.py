@@ -11,18 +11,18 @@ call of one case: only a call of another case overwrites it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from gradverify.model import ACROSS_CASES, Finding, Severity, indexed
+from gradverify.model import ACROSS_CASES, Finding, Severity
 from gradverify.rules import rule
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.guard.memory import filled_memory
-from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
+from gradverify.verifier.inputs.arguments import arguments_of_call
 from gradverify.verifier.numerics.calling import Gradients, Snapshot, copies
 from gradverify.verifier.questions.call import backward, called
 from gradverify.verifier.questions.result import NOT_REPEATED, SAME_NUMBERS
@@ -34,20 +34,10 @@ from gradverify.verifier.questions.verified import (
     cotangents,
     drawn_again,
     known,
-    named,
 )
 
-MORE_RUNS = 4
-"""Further runs where one does not repeat the verified one, to see in which way."""
-
-MORE_CALLS = 3
+MORE_CALLS = 4
 """Calls that are made to see a NaN of the formula from one that an earlier call left in memory."""
-
-COPIES = 8
-"""Tensors of each size that are written in between: an allocator gives back what was freed last."""
-
-SAME_STEP = 1e-6
-"""Relative deviation of one call's change from the next's where a result drifts from call to call."""
 
 STATE_HINT = (
     "Keep what backward needs on ctx (save_for_backward), not on the class, the module or a global: calls "
@@ -77,13 +67,6 @@ INTERLEAVED = Variant(
     "GV408", "after a second forward on other inputs", STATE_HINT, "; the calls share something"
 )
 
-CALLED_AGAIN = replace(
-    INTERLEAVED,
-    when="after the module was called on other inputs",
-    hint="Keep what backward needs on ctx (save_for_backward, a clone of what is written to), not on the "
-    "module: it is called again before backward wherever its weights are shared.",
-)
-
 OVERLAPPED = replace(
     INTERLEAVED,
     when="after forward was called with other sizes or options",
@@ -91,9 +74,6 @@ OVERLAPPED = replace(
     # Backward works where its call is alone: this is no refusal of these inputs.
     is_mistake=lambda error: not error.deliberate,
 )
-
-LARGE_INTEGERS = Variant("GV410", "where uninitialised memory holds large integers", UNWRITTEN_HINT)
-"""Integers and masks hold no NaN."""
 
 
 def early_gradient(sample: Sample) -> Gradients | None:
@@ -118,12 +98,8 @@ def again(base: Verified) -> Varied:
     plain = _run(sample)
     if plain is None:
         return Varied()
-    finding = next(iter(read_unwritten(sample)), None) if is_alone else None
-    if finding is None and not torch.equal(plain, first):
-        finding = _unrepeated(base, plain)
-    elif finding is None and is_alone:
-        finding = _integers(base) and _integers(base)
-    return Varied.of(finding, calls=["again"])
+    found = next(iter(read_unwritten(sample)), None) if is_alone else None
+    return Varied.of(found or _unrepeated(base, plain), calls=["again"])
 
 
 def unrepeatable(sample: Sample) -> tuple[Finding, ...]:
@@ -136,30 +112,19 @@ def unrepeatable(sample: Sample) -> tuple[Finding, ...]:
 def read_unwritten(sample: Sample) -> tuple[Finding, ...]:
     """What is NaN in memory full of it, two times out of two, and is not otherwise."""
     read = _nan(sample, fill=True)
-    read = read & _nan(sample, fill=True) if read.any() else read
-    blocks = (*sample.inputs.blocks, *sample.problem.outputs.blocks)
-    by_itself = read
-    for _ in range(1 + MORE_CALLS if read.any() else 0):
-        # Ordinary memory may hold the NaN of an earlier call: leave ones where the next call will allocate.
-        by_itself = by_itself & _nan(sample, fill=False)
-        if not by_itself.any():
-            break
-        held = [torch.ones(b.shape, dtype=b.dtype, device=b.device) for b in blocks for _ in range(COPIES)]
-        del held
-    read = read & ~by_itself
-    return (_uninitialised(sample, int(read.int().argmax())),) if read.any() else ()
-
-
-def _uninitialised(sample: Sample, entry: int) -> Finding:
-    problem, name = sample.problem, None
-    layout, names, said = problem.outputs, named(problem), "forward reads uninitialised memory: "
-    if entry >= layout.size:
-        entry -= layout.size
-        layout, names = sample.inputs, list(problem.input_names)
-        said, name = "backward reads uninitialised memory: the gradient of ", names[layout.block_of(entry)]
-    block = layout.block_of(entry)
-    said += f"{indexed(names[block], layout.blocks[block].index(entry))} is NaN where fresh memory holds NaN"
-    return sample.finding("GV410", said, hint=UNWRITTEN_HINT, input=name)
+    if not (read.any() and (read := read & _nan(sample, fill=True)).any()):
+        return ()
+    # Ordinary memory may hold the NaN of an earlier call.
+    formula = [_nan(sample, fill=False) for _ in range(MORE_CALLS)]
+    entries = (read & ~torch.stack(formula).all(0)).nonzero()
+    if not len(entries):
+        return ()
+    entry, name = int(entries[0]) - sample.problem.outputs.size, None
+    said = "forward reads uninitialised memory: its result is NaN where fresh memory is"
+    if entry >= 0:
+        name = sample.problem.input_names[sample.inputs.block_of(entry)]
+        said = f"backward reads uninitialised memory: the gradient of `{name}` is NaN where fresh memory is"
+    return (sample.finding("GV410", said, hint=UNWRITTEN_HINT, input=name),)
 
 
 def _nan(sample: Sample, *, fill: bool) -> Tensor:
@@ -186,130 +151,58 @@ def _run(sample: Sample, *, fill: bool | None = None) -> Tensor | None:
     return torch.cat([values.value, sample.inputs.flatten(result.value)])
 
 
-def _unrepeated(base: Verified, first: Tensor) -> Finding | None:
+def _unrepeated(base: Verified, ran: Tensor) -> Finding | None:
     """What it means that a run is not bit by bit the verified one."""
-    outputs = base.sample.problem.outputs
-    runs = [first, *(ran for _ in range(MORE_RUNS) if (ran := _run(base.sample)) is not None)]
-    results = [outputs.unflatten(run[: outputs.size]) for run in runs]
-    gradients = torch.stack([run[outputs.size :] for run in runs])
-    stochastic = next(filter(None, (base.forward_difference(y, same=True) for y in results)), None)
-    if stochastic is not None:
-        return base.finding(
-            "GV109",
-            "forward does not repeat itself: with every random state replayed, the same call gave "
-            f"{stochastic.values}",
-            hint=SAME_NUMBERS,
-        )
-    worst = next(filter(None, map(base.unrepeated, gradients)), None)
-    if worst is None:
-        spread = float((gradients - base.gradient).abs().max())
-        return _within_rounding(base, spread) if spread else None
-    if _depends_on_calls(gradients):
+    outputs, gradient = base.sample.problem.outputs, ran[base.sample.problem.outputs.size :]
+    moved = base.forward_difference(outputs.unflatten(ran[: outputs.size]), same=True)
+    if moved is not None:
+        said = f"forward does not repeat itself: with every random state replayed it gave {moved.values}"
+        return base.finding("GV109", said, hint=SAME_NUMBERS)
+    worst = base.unrepeated(gradient)
+    if worst is not None:
         said = (
-            f"the gradient of `{worst.name}` depends on how often the Function was called: "
-            f"{worst.place} is {worst.values} the time before, for the same inputs"
+            f"backward does not repeat itself: the same call gave {worst.place} as {worst.values}, "
+            "far beyond rounding, with every random state replayed"
         )
-        return base.finding("GV408", said, hint=STATE_HINT, input=worst.name)
+        return base.finding("GV410", said, hint=NONDETERMINISTIC_HINT, input=worst.name, cause=NOT_REPEATED)
+    spread = float((gradient - base.gradient).abs().max())
+    if not spread:
+        return None
     said = (
-        f"backward does not repeat itself: the same call gave {worst.place} as {worst.values}, "
-        "far beyond rounding, with every random state replayed"
-    )
-    return base.finding("GV410", said, hint=NONDETERMINISTIC_HINT, input=worst.name, cause=NOT_REPEATED)
-
-
-def _within_rounding(base: Verified, spread: float) -> Finding:
-    tolerance = 10 ** math.ceil(math.log10(2 * spread))
-    return base.finding(
-        "GV410",
         f"backward does not repeat itself bit by bit: runs differ by up to {spread:.2g}, no more than "
-        "rounding does (sums in another order, as atomic additions make them)",
-        hint=f"For torch's gradcheck give nondet_tol={tolerance:.0e}.",
-        severity=Severity.NOTE,
+        "rounding does (sums in another order, as atomic additions make them)"
     )
-
-
-def _depends_on_calls(later: Tensor) -> bool:
-    """Whether all calls but the first of all agree, or every one in a row adds the same."""
-    steps = later[2:] - later[1:-1]
-    size = steps[:1].abs().max() if len(steps) else 0.0
-    drifts = size > 0 and bool(((steps - steps[0]).abs() <= SAME_STEP * size).all())
-    return drifts or bool((later == later[0]).all())
-
-
-def _integers(base: Verified) -> Finding | None:
-    """What integers and masks that were never written do."""
-    with filled_memory():
-        found = LARGE_INTEGERS.judged(base, called(base.sample))
-    return found if found is not None and found.severity is Severity.ERROR else None
+    hint = f"For torch's gradcheck give nondet_tol={10 ** math.ceil(math.log10(2 * spread)):.0e}."
+    return base.finding("GV410", said, hint=hint, severity=Severity.NOTE)
 
 
 def overlapping(base: Verified) -> Varied:
     """Two further calls between forward and backward of the first; backward of one of them comes first.
 
     So neither the last call kept, nor the first, nor the last one that is left gives the first its own. What
-    the first returned, and its gradient, stay as they are.
+    was returned stays as it is. A module is called again by the same instance, too.
     """
     sample, other = base.sample, drawn_again(base.sample) or base.sample.arguments
     first = called(sample)
     if isinstance(first, Raised):
         return Varied()
-    several = sample.outputs_returned > 1
-    held = {
-        f"output {p} that forward" if several else "the result that forward": Snapshot.of(o.detach())
-        for p, o in zip(sample.problem.output_positions, first.value.outputs, strict=True)
-    }
+    held = {"forward": [Snapshot.of(o.detach()) for o in first.value.outputs]}
     one, last = called(sample, other), called(sample, other)
-    if isinstance(one, Raised) or isinstance(last, Raised):
-        return Varied.of(_overwritten(base, held))
-    backward(sample, one.value, [torch.ones_like(o) for o in one.value.outputs])
-    result = backward(sample, first.value, base.grad_outputs())
-    found = INTERLEAVED.gradient(base, result)
-    if isinstance(result, Returned):
-        pairs = zip(base.names, result.value, strict=True)
-        held |= {f"the gradient of `{n}` that backward": Snapshot.of(g) for n, g in pairs if g is not None}
-        backward(sample, last.value, [-2 * torch.ones_like(o) for o in last.value.outputs])
-    found = _overwritten(base, held) if found is None else _with_cause(base, found)
-    return Varied.of(found, calls=["interleaved", "kept gradient"])
-
-
-def _overwritten(base: Verified, held: dict[str, Snapshot]) -> Finding | None:
-    """What was returned changes where it is a buffer of the class, which the next call writes into."""
-    words = next((words for words, one in held.items() if one.rewritten), None)
-    if words is None:
-        return None
-    return base.finding(
-        "GV408",
-        f"{words} returned changes with the next call: that writes into the same memory",
-        hint="Return a tensor of its own (clone it): what was returned is the caller's, who may keep it.",
-    )
-
-
-def _with_cause(base: Verified, finding: Finding) -> Finding:
-    """`stale`, where the first gradient is right once the second call has the same inputs as the first."""
-    first, _ = called(base.sample), called(base.sample)
-    if INTERLEAVED.judged(base, first) is not None:
-        return finding
-    what = "What backward uses is of the later call: with the same inputs there, it is right."
-    return replace(finding, cause="stale", hint=f"{what} {STATE_HINT}")
-
-
-def module_called_again(base: Verified) -> Varied:
-    """One instance of a module is called on other inputs between its forward and backward."""
-    other = drawn_again(base.sample)
-    if base.sample.subject.again is None or other is None:
-        return Varied()
-    return Varied.of(_of_one_module(base, other), calls=["one module twice"])
-
-
-def _of_one_module(base: Verified, other: Sequence[Argument]) -> Finding | None:
-    """What is wrong then. Where it refuses, as after a write into what it saved, nothing is yet."""
-    sample = base.sample
-    if sample.subject.again is None:
-        return None
-    function = sample.subject.again(arguments_of_call(other, [a.value for a in other]))
-    call = called(replace(sample, problem=replace(sample.problem, function=function)))
-    found = CALLED_AGAIN.judged(base, call)
-    return None if found is None or found.raised else found
+    if isinstance(one, Returned) and isinstance(last, Returned):
+        other_gradient = backward(sample, one.value, [torch.ones_like(o) for o in one.value.outputs])
+        if isinstance(other_gradient, Returned):
+            held["backward"] = [Snapshot.of(g) for g in other_gradient.value if g is not None]
+        found = INTERLEAVED.gradient(base, backward(sample, first.value, base.grad_outputs()))
+        if found is not None:
+            return Varied.of(replace(found, cause="stale"), calls=["interleaved"])
+    who = next((who for who, kept in held.items() if any(one.rewritten for one in kept)), None)
+    if who is not None:  # a buffer of the class, which the next call writes into
+        said = f"what {who} returned changes with the next call: that writes into the same memory"
+        hint = "Return a tensor of its own (clone it): what was returned is the caller's, who may keep it."
+        return Varied.of(base.finding("GV408", said, hint=hint))
+    there = replace(sample, arguments=other)
+    module = None if sample.subject.again is None else _overlapped(base, there, INTERLEAVED)
+    return Varied.of(module, calls=["interleaved", "kept gradient"])
 
 
 def overlapping_cases(samples: Iterable[Sample], unlisted: Iterable[Sample] = ()) -> Varied:
@@ -319,32 +212,34 @@ def overlapping_cases(samples: Iterable[Sample], unlisted: Iterable[Sample] = ()
     forward alone is called, and what comes of it is no error.
     """
     bases = [base for base in map(known, samples) if base is not None][:MOST_CASES]
-    findings: list[Finding | None] = []
-    calls = ["interleaved with other cases"][: len(bases) > 1]
-    for base, later in zip(bases, [*bases[1:], *bases[:1]], strict=True) if calls else ():
-        found = _overlapped(base, later.sample, OVERLAPPED)
-        if base.sample.case.init == later.sample.case.init:
-            of_one = _of_one_module(base, later.sample.arguments)
-            found = replace(of_one, part=ACROSS_CASES) if of_one else found
+    later = [base.sample for base in (*bases[1:], *bases[:1])] if len(bases) > 1 else []
+    notes: list[Finding] = []
+    for base, other in zip(bases, later, strict=False):
+        found = _overlapped(base, other, OVERLAPPED)
         if found is not None and found.severity is Severity.ERROR:
-            return Varied.of(found, calls=calls)
-        findings += [found] if found else []
-    doubted = [found for other in unlisted if bases and (found := _unlisted(bases[0], other)) is not None]
-    return Varied.of(*findings[:1], *doubted[:1], calls=calls)
-
-
-def _unlisted(base: Verified, other: Sample) -> Finding | None:
-    """What a call at sizes that no spec lists leaves behind: inconclusive."""
-    found = _overlapped(base, other, replace(OVERLAPPED, when=f"after forward was called at {other.case.id}"))
-    if found is None or found.severity is not Severity.ERROR:
-        return None
-    said = f"{found.message}; no spec lists such sizes"
-    hint = f"{STATE_HINT} List these sizes, if they are valid: then this is an error (GV408)."
-    return replace(found, code="GV109", severity=rule("GV109").severity, message=said, hint=hint)
+            return Varied.of(found)
+        notes += [found] if found else []
+    for base, other in zip(bases, unlisted, strict=False):
+        found = _overlapped(base, other, replace(OVERLAPPED, when=f"after a call at {other.case.id}"))
+        if found is not None and found.severity is Severity.ERROR:
+            said = f"{found.message}; no spec lists such sizes"
+            hint = f"{STATE_HINT} List these sizes, if they are valid: then this is an error (GV408)."
+            severity = rule("GV109").severity
+            notes.append(replace(found, code="GV109", severity=severity, message=said, hint=hint))
+    return Varied.of(*notes[:1], calls=["interleaved with other cases"][: len(later)])
 
 
 def _overlapped(base: Verified, later: Sample, variant: Variant) -> Finding | None:
-    call = called(base.sample)
-    if isinstance(call, Raised) or isinstance(called(later), Raised):
-        return None
-    return variant.judged(base, call)
+    """Another forward between forward and backward; of a module by the same instance, if it can be.
+
+    Where a module refuses that, as after a write into what it saved, nothing is wrong yet.
+    """
+    sample, twice = base.sample, base.sample.subject.again
+    if twice is not None and sample.case.init == later.case.init:
+        others = later.arguments
+        function = twice(arguments_of_call(others, [a.value for a in others]))
+        call = called(replace(sample, problem=replace(sample.problem, function=function)))
+        found = variant.judged(base, call)
+        return None if found is None or found.raised else found
+    call = called(sample)
+    return None if isinstance(called(later), Raised) else variant.judged(base, call)

@@ -12,9 +12,6 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-OFFSET = 3
-"""Elements that lie before a tensor with a storage offset."""
-
 PADDING = 2
 """Entries by which the last dimension of the larger tensor exceeds the one narrowed out of it."""
 
@@ -33,19 +30,34 @@ class Arrangement:
     strides: Strides | None
     """None: those of a contiguous tensor, whose values are lazily conjugated."""
     offset: int = 0
+    """Elements that lie before it."""
 
     def arrange(self, x: Tensor) -> Tensor | None:
-        """A fresh tensor, no view of another; None where this shape has no such layout."""
+        """A fresh tensor, no view of another; None where this shape has no such layout.
+
+        The gaps and the surroundings hold junk, so that code which reads them as if they were the tensor's
+        gets a wrong value and no crash.
+        """
         if not x.numel() or x.layout is not torch.strided:
             return None
         if self.strides is None:  # in memory lies the conjugate of every value
             return x.detach().conj().resolve_conj().conj() if x.is_complex() else None
         strides = self.strides(x.shape)
-        return None if strides is None else _placed(x.detach(), strides, self.offset)
+        if strides is None:
+            return None
+        reach = sum((n - 1) * s for n, s in zip(x.shape, strides, strict=True)) + 1
+        count = self.offset + max(reach, x.numel()) + PADDING
+        junk = x.detach().flatten()[torch.arange(count, device=x.device) % x.numel()].flip(0)
+        if junk.is_floating_point() or junk.is_complex():
+            junk = junk + JUNK
+        made = torch.empty(0, dtype=x.dtype, device=x.device)
+        made.set_(junk.contiguous().untyped_storage(), self.offset, tuple(x.shape), tuple(strides))
+        kept = tuple(slice(None if s else 1) for s in strides)
+        made[kept].copy_(x.detach()[kept])
+        return made
 
 
-def contiguous(shape: Sequence[int]) -> list[int]:
-    """Those of a contiguous tensor."""
+def _contiguous(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
 
 
@@ -53,18 +65,14 @@ def _transposed(shape: Sequence[int]) -> list[int] | None:
     return [math.prod(shape[:k]) for k in range(len(shape))] if sum(n > 1 for n in shape) > 1 else None
 
 
-def _every_second(shape: Sequence[int]) -> list[int] | None:
-    return [2] if len(shape) == 1 and shape[0] > 1 else None
-
-
-def _narrowed(shape: Sequence[int]) -> list[int] | None:
-    return contiguous((*shape[:-1], shape[-1] + PADDING)) if any(n > 1 for n in shape[:-1]) else None
+def _sliced(shape: Sequence[int]) -> list[int]:
+    return [2] if len(shape) == 1 else _contiguous((*shape[:-1], *(n + PADDING for n in shape[-1:])))
 
 
 def _channels_last(shape: Sequence[int]) -> list[int] | None:
     if len(shape) not in {4, 5} or shape[1] < 2 or math.prod(shape[2:]) < 2:
         return None
-    return [math.prod(shape[1:]), 1, *(shape[1] * stride for stride in contiguous(shape[2:]))]
+    return [math.prod(shape[1:]), 1, *(shape[1] * stride for stride in _contiguous(shape[2:]))]
 
 
 def _repeated(dims: slice, shape: Sequence[int]) -> list[int] | None:
@@ -72,13 +80,12 @@ def _repeated(dims: slice, shape: Sequence[int]) -> list[int] | None:
     repeated = range(len(shape))[dims]
     if all(shape[d] < 2 for d in repeated) or (len(shape) < 2 and dims != slice(None)):
         return None
-    return [0 if d in repeated else stride for d, stride in enumerate(contiguous(shape))]
+    return [0 if d in repeated else stride for d, stride in enumerate(_contiguous(shape))]
 
 
 TRANSPOSED = Arrangement("transposed", _transposed)
-EVERY_SECOND = Arrangement("every second entry of a larger tensor", _every_second)
-NARROWED = Arrangement("narrowed out of a larger tensor", _narrowed, offset=1)
-AT_AN_OFFSET = Arrangement("at an offset into its storage", contiguous, offset=OFFSET)
+SLICED = Arrangement("sliced out of a larger tensor", _sliced, offset=1)
+"""Of a vector every second entry."""
 CHANNELS_LAST = Arrangement("channels-last", _channels_last)
 CONJUGATED = Arrangement("lazily conjugated", None)
 """Of a complex grad_output alone: there is no such tensor but as a view."""
@@ -101,26 +108,6 @@ def arranged(x: Tensor, arrangement: Arrangement) -> Tensor:
     """An argument in another layout that its shape has, joined to its graph."""
     result: Tensor = _Arranged.apply(x, arrangement)  # type: ignore[no-untyped-call]
     return result
-
-
-def _placed(x: Tensor, strides: Sequence[int], offset: int) -> Tensor:
-    """Copy values into memory laid out by these strides; the gaps and the surroundings hold junk.
-
-    Junk, so that code which reads them as if they were the tensor's gets a wrong value and no crash.
-    """
-    reach = sum((n - 1) * s for n, s in zip(x.shape, strides, strict=True)) + 1
-    count = offset + max(reach, x.numel()) + PADDING
-    junk = x.flatten()[torch.arange(count, device=x.device) % x.numel()].flip(0)
-    if junk.is_floating_point() or junk.is_complex():
-        junk = junk + JUNK
-    with torch.no_grad():
-        made = torch.empty(0, dtype=x.dtype, device=x.device)
-        made.set_(junk.contiguous().untyped_storage(), offset, tuple(x.shape), tuple(strides))
-        kept = tuple(
-            slice(None) if s or n == 1 else slice(0, 1) for n, s in zip(x.shape, strides, strict=True)
-        )
-        made[kept].copy_(x[kept])
-    return made
 
 
 class _Arranged(Function):

@@ -13,15 +13,16 @@ from functools import partial
 from gradverify.model import Outcome, Severity
 from gradverify.verifier.guard.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
-from gradverify.verifier.questions.again import again, first_call, module_called_again, overlapping
+from gradverify.verifier.questions.again import again, first_call, overlapping
 from gradverify.verifier.questions.changes import changes
-from gradverify.verifier.questions.elsewhere import other_devices, other_group
-from gradverify.verifier.questions.leaves import as_leaves
 from gradverify.verifier.questions.result import CheckResult, outcome_of
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.verified import Varied, Verified, known
 from gradverify.verifier.questions.ways import (
+    as_leaves,
     late_ranks,
+    other_devices,
+    other_group,
     same_tensor_twice,
     saved_elsewhere,
     views_of_one_base,
@@ -66,7 +67,6 @@ QUESTIONS = (
     Question(late_ranks, UNREPEATABLE),
     Question(other_group, UNREPEATABLE),
     Question(overlapping, WRITTEN, brief=True),
-    Question(module_called_again, WRITTEN),
     Question(changes, UNREPEATABLE, everywhere=True, brief=True),
     Question(saved_elsewhere, WRITTEN, once=True, on_ranks=False),
     Question(same_tensor_twice, WRITTEN, on_ranks=False),

@@ -1,44 +1,30 @@
 """What torch's transforms make of a verified sample: the capability table and what is wrong in it.
 
 Only where the first order is verified: each transform is then held against the verified gradient.
-
-GV505: torch.func must give the verified gradient of a Function with `setup_context`.
-
-GV502: a Function's vmap rule against a loop over the batch. The loop is a call like any other: of all the
-elements at once, and of one tensor where they share it.
-
-GV503: `torch.compile` must give the same values and gradients.
-
-The backend is `aot_eager`: it traces and partitions as any other does, and needs no compiler.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
+import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import cycle
+from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 
-from gradverify.model import Finding, Severity, TargetKind
+from gradverify.model import Finding, RaisedError, Severity, TargetKind
 from gradverify.verifier import guard
-from gradverify.verifier.guard import Raised
-from gradverify.verifier.guard.engine import vjp
-from gradverify.verifier.numerics.calling import (
-    Tensors,
-    copies,
-    substitute,
-    with_zeros,
-)
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.guard.raised_errors import describe
+from gradverify.verifier.numerics.calling import Tensors, copies, substitute
+from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Layout
-from gradverify.verifier.questions.call import called, outputs_of
-from gradverify.verifier.questions.forward_mode import forward_mode
-from gradverify.verifier.questions.opcheck import registration
+from gradverify.verifier.questions.call import called, is_accident, is_refusal, outputs_of
 from gradverify.verifier.questions.reading import without_reading
 from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.questions.subject import Sample, Subject
@@ -48,61 +34,193 @@ from gradverify.verifier.questions.verified import (
     Answer,
     Variant,
     Verified,
-    cotangents,
     drawn_again,
     known,
     lines_of,
-    verified,
 )
-from gradverify.verifier.questions.wording import listed_names
+from gradverify.verifier.questions.wording import apart, listed_names
+from gradverify.verifier.targets.operators import Operator, with_keywords
 
-FUNC = Variant(
-    "GV505",
-    "under torch.func.vjp",
-    "Keep tensors with ctx.save_for_backward alone and compute in forward and backward from what they are "
-    "given: under torch.func a tensor kept elsewhere belongs to another level.",
-    is_mistake=lambda _: False,
+EVERY_SET = 3
+"""Of so many inputs every set gets tangents; of more each alone, and all."""
+
+ROUNDINGS = 10.0
+"""Roundings of the terms of both sides by which these may be apart."""
+
+JVP_HINT = (
+    "jvp gets one tangent for each input of forward (None for what is not a tensor) and returns the "
+    "derivative of each output in that direction: the transpose of what backward computes."
 )
 
 
-def functional(base: Verified) -> Answer:
-    """Hold `torch.func.vjp` against the verified gradient; a forward that takes ctx is refused by torch.
+def forward_mode(base: Verified, first: FirstOrder) -> Answer:
+    """GV501: for a direction v, u·(J v) must be (Jᵀ u)·v, which is known: one forward for each set of inputs.
 
-    So is the Function that torch makes of a custom op.
+    At a kink both may choose another derivative and be right, so nothing is said there. A callable that is no
+    Function promises nothing.
     """
-    subject = base.sample.subject
-    generated = subject.operator is not None and subject.operator.definition is not None
-    if subject.function_class is None and not generated:
-        return NOT_RUN
-    if not subject.binds_defaults:
+    function_class, count = base.sample.subject.function_class, len(base.names)
+    is_sparse = any(p.layout is not torch.strided for p in base.sample.problem.primals)
+    if is_sparse or (function_class is not None and function_class.jvp is Function.jvp):
         return UNSUPPORTED
-    problem = base.sample.problem
-    problem.counter.forward += 1
-    problem.counter.backward += 1
-    problem.random_states.replay()
-    result = guard.call(_vjp, base, base.grad_outputs())
-    if isinstance(result, Raised):
-        return Answer.of(FUNC.raised(base, result.error, "the call"))
-    outputs, gradients = result.value
-    return Answer.of(FUNC.forward(base, outputs) or FUNC.differs(base, base.difference(gradients)))
+    if first.result.uncovered:
+        return NOT_RUN
+    for size in range(1, count + 1) if count <= EVERY_SET else (1, count):
+        for chosen in combinations(range(count), size):
+            when = f"in a random direction in {listed_names([base.names[k] for k in chosen])}"
+            v = _direction(base, chosen)
+            pushed = _pushed(base, v, chosen)
+            if isinstance(pushed, Raised) and function_class is None:
+                return UNSUPPORTED
+            if isinstance(pushed, Raised):
+                variant = Variant("GV501", when, JVP_HINT, is_mistake=lambda error: not is_refusal(error))
+                return Answer.of(variant.raised(base, pushed.error, "jvp"))
+            differs = _compared(base, v, pushed.value)
+            if differs:
+                said = f"the forward-mode derivative {when} is {differs}"
+                return Answer.of(base.finding("GV501", said, hint=JVP_HINT))
+    return Answer.of()
 
 
-def _vjp(base: Verified, grad_outputs: Tensors) -> tuple[Tensors, Tensors]:
-    """Pull back inside the transform's own level, which is what `torch.func.vjp`'s second value does later.
+def _direction(base: Verified, chosen: tuple[int, ...]) -> Tensor:
+    """A random direction in the chosen inputs, flat; zero where entries are held."""
+    v = base.inputs.unflatten(random_signs(base.inputs.size, base.sample.case.seed + 211))
+    arguments = [a for a in base.sample.arguments if a.differentiable]
+    for k, (part, argument) in enumerate(zip(v, arguments, strict=True)):
+        held = argument.held if k in chosen else ...
+        if held is not None:
+            part[held] = 0.0
+    return base.inputs.flatten(v)
 
-    That value loads torch's compiler when it is called (1.2 s, torch 2.13), to ask whether it is
-    being compiled.
+
+def _pushed(base: Verified, v: Tensor, chosen: tuple[int, ...]) -> Returned[Tensor] | Raised:
+    """J v, flat. A callable that is no Function may drop every tangent: it has no forward mode."""
+    tangents, problem = base.inputs.unflatten(v), base.sample.problem
+
+    def arrange(passed: list[Any]) -> list[Any]:
+        numbered, made = iter(enumerate(copies(problem.primals))), []
+        for argument, given in zip(base.sample.arguments, passed, strict=True):
+            value = given
+            if argument.differentiable:
+                place, primal = next(numbered)
+                value = primal.requires_grad_().clone()
+                if place in chosen:
+                    value = forward_ad.make_dual(value, tangents[place])  # type: ignore[no-untyped-call]
+                value = argument.moved(value)
+            made.append(value)
+        return made
+
+    with forward_ad.dual_level():
+        call = called(base.sample, arrange=arrange)
+        if isinstance(call, Raised):
+            return call
+        found = [forward_ad.unpack_dual(t).tangent for t in call.value.outputs]  # type: ignore[no-untyped-call]
+        if base.sample.subject.function_class is None and all(t is None for t in found):
+            return Raised(RaisedError("NotImplementedError", "forward drops tangents"))
+        return guard.call(problem.outputs.flatten, found)
+
+
+def _compared(base: Verified, v: Tensor, pushed: Tensor) -> str:
+    """How both sides differ by more than the tolerance and than rounding explains; else empty."""
+    settings, problem = base.sample.subject.settings, base.sample.problem
+    one, other = base.u * pushed, base.gradient * v
+    size = float(one.abs().sum() + other.abs().sum())
+    forward, backward = one.sum().item(), other.sum().item()
+    off, bound = abs(forward - backward), settings.atol + (settings.rtol + ROUNDINGS * base.rounding) * size
+
+    def again(x: Tensor) -> Tensor | None:
+        back = problem.pull_back(base.inputs.unflatten(x), base.grad_outputs())
+        return None if isinstance(back, Raised) else (base.inputs.flatten(back.value) @ v)[None]
+
+    if off <= bound or off <= float(base.spread_of(again, torch.zeros(1))):
+        return ""
+    forwards, backwards = apart(forward, backward)
+    return f"{forwards} where the verified backward gives {backwards}"
+
+
+CLOSE = 1e-5
+"""Relative and absolute difference that tracing may make: no mistake of a registration is so small."""
+
+MOST_SAID = 300
+"""Characters of what opcheck says in the message of a finding."""
+
+FAKE, TRACING = "test_faketensor", "test_aot_dispatch_dynamic"
+
+WARNED = "test_autograd_registration"
+"""What it asserts is a warning: gradients are right."""
+
+TESTS = {
+    "test_schema": "Name what is written in `mutates_args`, as `Tensor(a!)` in a schema, and return new "
+    "tensors (.clone()): torch.compile moves and drops what no schema declares.",
+    WARNED: "Register backward with torch.library.register_autograd, or under the key Autograd, and the "
+    "plain kernel under CPU or CUDA.",
+    FAKE: "What `register_fake` got must return a tensor of the same shape, dtype, strides and device: "
+    "torch.compile allocates and plans by it. It gets tensors without values.",
+    TRACING: "Forward, backward and setup_context are traced with tensors that have no values: no branches "
+    "on values, no `.item()`, NumPy or pointers in them. What cannot be traced belongs into its own "
+    "operator.",
+}
+"""What to do where a test of opcheck fails: in the order in which one explains the next."""
+
+ASSERTS = {
+    "AssertionError": "torch.testing",
+    "MetadataMismatchError": "torch._subclasses",
+    "RuntimeError": "torch._subclasses.schema_check_mode",
+}
+"""The types of exceptions by which a test fails, and where torch raises them: any other one only stops it."""
+
+STOPPED = (
+    "torch.compile and export may refuse it as well. If they are not meant to be supported, nothing need be "
+    "done."
+)
+
+
+def registration(base: Verified) -> Answer:
+    """GV504: what an operator promises torch beside its gradient, by the tests of opcheck, one by one.
+
+    Tracing, which builds on the fake kernel, comes only where that holds, and not for an operator that draws
+    random numbers: it would draw others.
     """
+    operator, findings = base.sample.subject.operator, list[Finding]()
+    if operator is None:
+        return NOT_RUN
+    for test, hint in TESTS.items():
+        if test == TRACING and (base.draws or any(f.part == FAKE for f in findings)):
+            continue
+        result = guard.call(_exception_of, base, operator, test)
+        error, fails = (result.error, False) if isinstance(result, Raised) else result.value
+        if error is None:
+            continue
+        fails = fails or (test == FAKE and is_accident(error))
+        said = " ".join(f"{error.type}: {error.message}".split())
+        said = said if len(said) <= MOST_SAID else f"{said[:MOST_SAID]}..."
+        how = "fails" if fails else "cannot be run"
+        said = f"`{test}` of torch.library.opcheck {how} for `{operator.name}`: {said}"
+        severity = Severity.WARNING if test == WARNED else Severity.ERROR
+        found = base.finding("GV504", said, hint=hint, severity=severity, part=test, raised=error)
+        findings.append(found if fails else replace(found, severity=Severity.NOTE, hint=STOPPED))
+    return Answer.of(*findings)
 
-    def call(*leaves: Tensor) -> tuple[Tensors, Tensors]:
-        # Copies, as in an ordinary call: `mark_dirty` refuses the tensor itself.
-        given = substitute(base.sample.arguments, [leaf.clone() for leaf in leaves])
-        outputs = outputs_of(base.sample.problem, base.sample.subject.function(*given))
-        return outputs, with_zeros(vjp(outputs, leaves, grad_outputs, create=True), leaves)
 
-    pulled: Any = torch.func.vjp(call, *copies(base.sample.problem.primals), has_aux=True)
-    outputs, _, gradients = pulled
-    return outputs, gradients
+def _exception_of(base: Verified, operator: Operator, test: str) -> tuple[RaisedError | None, bool]:
+    """What one test raised on fresh copies of the sample's arguments, and whether it failed by that."""
+    sample, answers, opcheck = base.sample, dict[str, Any](), torch.library.opcheck
+    options = dict.fromkeys({"rtol", "atol"} & inspect.signature(opcheck).parameters.keys(), CLOSE)
+
+    def check(*arguments: Any, **named: Any) -> None:  # noqa: ANN401 - the operator's arguments
+        asked: dict[str, Any] = {"test_utils": test, "raise_exception": False, **options}
+        answers.update(opcheck(operator.overload, arguments, named, **asked))
+
+    # With a graph, an autograd kernel under the wrong key would be held against the fake kernel.
+    leaves = [leaf.requires_grad_(test != FAKE) for leaf in copies(sample.problem.primals)]
+    sample.problem.random_states.replay()
+    given = substitute(sample.arguments, leaves)
+    with_keywords(check, sample.subject.target.parameters, [a.name for a in sample.arguments])(*given)
+    error = answers[test]
+    if not isinstance(error, BaseException):
+        return None, False
+    *_, kind = "", *(f.f_globals.get("__name__", "") for f, _ in traceback.walk_tb(error.__traceback__))
+    return describe(error), kind.startswith(ASSERTS.get(type(error).__name__, "nowhere"))
 
 
 BATCH = 3
@@ -114,48 +232,32 @@ LARGEST_BATCH = 8
 MOST_ALONE = 4
 """So many tensors are left out of the batch in turn."""
 
-GENERATED = (
-    "torch generates this rule (generate_vmap_rule): it says nothing of backward. "
-    "A rule of its own is judged."
-)
-
-HINT = (
+VMAP_HINT = (
     "vmap(info, in_dims, *args) gets the batched arguments with the place of the batch dimension of each "
     "in in_dims (None: not batched), and returns (outputs, out_dims)."
 )
-
-SIDES = {"first": 0, "last": -1}
-"""Where the batch dimension is."""
 
 Dims = tuple[int | None, ...]
 """The batch dimension of each argument; None where all elements share it."""
 
 
 def batched(base: Verified) -> Answer:
-    """Hold `torch.vmap` of the Function against one call for each element of a batch.
+    """GV502: hold `torch.vmap` of a Function with a rule of its own against one call for each element.
 
-    The first batch that is wrong is reported, and the first that is refused. A rule that torch generates
-    fails nothing: what it gives is torch's.
+    The first batch that is wrong is reported, and the first that is refused. Of a rule that torch generates,
+    and of a loop over an operator, there is nothing to judge.
     """
-    sample = base.sample
-    function_class, operator = sample.subject.function_class, sample.subject.operator
-    own_rule = function_class is not None and function_class.vmap is not Function.vmap
-    if function_class is not None and not own_rule and not function_class.generate_vmap_rule:
-        return UNSUPPORTED
-    if function_class is None:  # without a rule torch calls an operator once for each element
-        own_rule = operator is not None and operator.vmap_rule is not None
-    if base.draws or not (own_rule or function_class is not None):
-        return NOT_RUN
+    function_class, operator = base.sample.subject.function_class, base.sample.subject.operator
+    if function_class is not None and function_class.vmap is Function.vmap:
+        return NOT_RUN if function_class.generate_vmap_rule else UNSUPPORTED
+    has_rule = function_class is not None or (operator is not None and operator.vmap_rule is not None)
     found: list[Finding | None] = []
-    for said, dims, count in _batchings(sample, own_rule=own_rule):
-        loop = _loop(sample, dims, count)
+    for dims, count in _batchings(base.sample) if has_rule and not base.draws else ():
+        loop = _loop(base, dims, count)
         if loop is None:
             continue
-        by_rule = partial(_by_rule, sample, dims)
-        call = called(replace(loop.sample, problem=replace(loop.sample.problem, function=by_rule)))
-        wrong = Variant("GV502", f"under vmap {said}", HINT).judged(loop, call)
-        if wrong is not None and not own_rule:
-            wrong = replace(wrong, severity=Severity.NOTE, hint=GENERATED)
+        when = f"under torch.vmap with in_dims={dims} and a batch of {count}"
+        wrong = Variant("GV502", when, VMAP_HINT).judged(loop, called(loop.sample))
         if wrong is not None and wrong.severity is Severity.ERROR:
             return Answer.of(wrong)
         found.append(wrong)
@@ -163,62 +265,70 @@ def batched(base: Verified) -> Answer:
     return Answer("yes" if None in found else "no", tuple(refused)) if found else NOT_RUN
 
 
-def _batchings(sample: Sample, *, own_rule: bool) -> Iterator[tuple[str, Dims, int]]:
-    """All over one dimension, each left out; of an own rule a batch of one and different dimensions, too."""
-    names = {p: a.name for p, a in enumerate(sample.arguments) if isinstance(a.value, Tensor)}
-    sizes = [n for p in names for n in sample.arguments[p].value.shape]
+def _batchings(sample: Sample) -> Iterator[tuple[Dims, int]]:
+    """All over one dimension, a batch of one, each left out, and different dimensions."""
+    tensors = [k for k, a in enumerate(sample.arguments) if isinstance(a.value, Tensor)]
+    sizes = [n for k in tensors for n in sample.arguments[k].value.shape]
     count = min((n for n in sizes if 1 < n <= LARGEST_BATCH), default=BATCH)
-    sides = [*SIDES][: 1 + bool(sizes)]
-    rows: list[tuple[dict[int, str], int]] = [(dict.fromkeys(names, side), count) for side in sides]
-    rows += [(dict.fromkeys(names, "first"), 1)] if own_rule else []
-    others = dict.fromkeys(names, sides[-1] if own_rule else "first")
-    for left_out in [*names][:MOST_ALONE] if len(names) > 1 else ():
-        rows.append(({p: side for p, side in others.items() if p != left_out}, count))
-    rows += [(dict(zip(names, cycle(sides), strict=False)), count)] if own_rule and len(names) > 1 else []
-    for of, length in rows:
-        over = {side: listed_names([names[p] for p in of if of[p] == side]) for side in of.values()}
-        said = [f"over the {side} dimension of {which}" for side, which in over.items()]
-        said += [f"with `{names[p]}` not batched (in_dims None)" for p in names if p not in of]
-        dims = tuple(SIDES[of[p]] if p in of else None for p in range(len(sample.arguments)))
-        yield f"{' and '.join(said)}, in a batch of {length}", dims, length
+    last = -bool(sizes)
+    rows = [(dict.fromkeys(tensors, side), n) for side, n in ((0, count), (last, count), (0, 1))]
+    if len(tensors) > 1:
+        rows += [({k: last for k in tensors if k != left_out}, count) for left_out in tensors[:MOST_ALONE]]
+        rows.append(({k: last * (n % 2) for n, k in enumerate(tensors)}, count))
+    for sides, length in rows:
+        yield tuple(map(sides.get, range(len(sample.arguments)))), length
 
 
-def _loop(sample: Sample, dims: Dims, count: int) -> Verified | None:
-    """One ordinary call for each element of a batch, as a call of all; None where nothing is known of it."""
-    drawn = [sample.arguments, *(drawn_again(sample, number) for number in range(1, count))]
-    elements = [one for one in drawn if one is not None]
-    if len(elements) < count or any(a.in_list for a in sample.arguments):
+def _loop(base: Verified, dims: Dims, count: int) -> Verified | None:
+    """What one ordinary call for each element gives, as of one call by the rule; None where one raises."""
+    sample, problem = base.sample, base.sample.problem
+    drawn = [drawn_again(sample, number) or () for number in range(1, count)]
+    if not all(drawn) or any(a.in_list for a in sample.arguments):
         return None
-    alike = zip(dims, zip(*elements, strict=True), strict=True)
+    elements = [
+        [a if dims[k] is None else other[k] for k, a in enumerate(sample.arguments)]
+        for other in (sample.arguments, *drawn)
+    ]
+    each = [one for given in elements if (one := base.at(tuple(given))) is not None]
+    if len(each) < count:
+        return None
     arguments = tuple(
         a
-        if dim is None
-        else replace(a, value=torch.stack([one.value for one in (a, *others)], dim), step=None)
-        for dim, (a, *others) in alike
+        if (dim := dims[k]) is None
+        else replace(a, value=torch.stack([e[k].value for e in elements], dim), step=None)
+        for k, a in enumerate(sample.arguments)
     )
-    problem = sample.problem
-    outputs = [torch.stack([zero] * count) for zero in problem.outputs.unflatten(cotangents(sample))]
+    sides = [dims[k] for k, a in enumerate(arguments) if a.differentiable]
+    several = zip(*(one.inputs.unflatten(one.gradient) for one in each), strict=True)
+    gradient = [sum(g) if (d := sides[k]) is None else torch.stack(g, d) for k, g in enumerate(several)]
+    rows = zip(*(problem.outputs.unflatten(one.values) for one in each), strict=True)
+    outputs = list(map(torch.stack, rows))
+    layout = Layout.of(outputs)
 
-    def one_by_one(*given: Any) -> Tensors:  # noqa: ANN401 - user code's arguments
-        problem.counter.forward += count - 1
-        problem.counter.backward += (count - 1) * torch.is_grad_enabled()
-        pairs = list(zip(given, dims, strict=True))
-        elements = [[v if d is None else v.select(d, k).clone() for v, d in pairs] for k in range(count)]
-        rows = [outputs_of(sample.problem, problem.function(*element)) for element in elements]
-        return tuple(map(torch.stack, zip(*rows, strict=True)))
+    def by_rule(*given: Any) -> Any:  # noqa: ANN401 - user code's arguments
+        def call(*one: Any) -> Tensors:  # noqa: ANN401
+            return outputs_of(problem, sample.subject.function(*one))
 
-    positions = tuple(range(len(outputs)))
-    batch = replace(problem, function=one_by_one, arguments=arguments, outputs=Layout.of(outputs))
-    return verified(replace(sample, arguments=arguments, problem=replace(batch, output_positions=positions)))
+        return torch.vmap(call, in_dims=dims)(*given)
 
-
-def _by_rule(sample: Sample, dims: Dims, *given: Any) -> Any:  # noqa: ANN401 - user code's arguments
-    """The same by the rule: a call of the Function itself, whose backward nobody reads."""
-
-    def call(*one: Any) -> Tensors:  # noqa: ANN401
-        return outputs_of(sample.problem, sample.subject.function(*one))
-
-    return torch.vmap(call, in_dims=dims)(*given)
+    there = replace(
+        sample,
+        arguments=arguments,
+        problem=replace(
+            problem,
+            function=by_rule,
+            arguments=arguments,
+            outputs=layout,
+            output_positions=tuple(range(len(outputs))),
+        ),
+    )
+    return replace(
+        base,
+        sample=there,
+        u=layout.flatten([torch.stack([g] * count) for g in base.grad_outputs()]),
+        gradient=there.inputs.flatten(gradient),
+        values=layout.flatten(outputs),
+    )
 
 
 COMPILED = Variant(
@@ -232,61 +342,38 @@ COMPILED = Variant(
 
 
 def compiled(base: Verified) -> Answer:
-    """Hold the compiled target against the verified values and gradient.
+    """GV503: hold the compiled target against the verified values and gradient.
 
-    Where torch cannot compile the whole call, the parts that it can must still be right: the answer is
-    then `no`, and a wrong value an error all the same.
+    The backend is `aot_eager`: it traces and partitions as any other does, and needs no compiler.
     """
     if base.draws:
         return NOT_RUN
+    problem, target = base.sample.problem, base.sample.subject.function
+
+    def through(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
+        def plain(*given: Any) -> Any:  # noqa: ANN401
+            return target(*given)
+
+        torch._dynamo.reset()  # noqa: SLF001 - the documented way to forget what was compiled for another case
+        return torch.compile(plain, backend="aot_eager")(*arguments)
+
     with without_reading(base.sample.subject.function_class):
-        found = _compiled(base, whole=True)
-        if found is not None and found.severity is Severity.NOTE:
-            found = _compiled(base, whole=False) or found
-    return Answer.of(found)
+        call = called(replace(base.sample, problem=replace(problem, function=through)))
+        return Answer.of(COMPILED.judged(base, call))
 
 
-def _compiled(base: Verified, *, whole: bool) -> Finding | None:
-    """What is wrong with the compiled target; a note where torch refuses it."""
-    sample, target = base.sample, base.sample.subject.function
-
-    def plain(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
-        return target(*arguments)
-
-    made = guard.call(_made, plain, whole)
-    if isinstance(made, Raised):
-        return COMPILED.raised(base, made.error, "torch")
-    problem = replace(sample.problem, function=made.value)
-    return COMPILED.judged(base, called(replace(sample, problem=problem)))
-
-
-def _made(function: Callable[..., Any], whole: bool) -> Callable[..., Any]:  # noqa: FBT001 - called through guard
-    torch._dynamo.reset()  # noqa: SLF001 - the documented way to forget what was compiled for another case
-    return torch.compile(function, backend="aot_eager", fullgraph=whole)
-
-
-@dataclass(frozen=True)
-class _Transform:
-    name: str
-    """In the capability table."""
-    code: str
-    run: Callable[[Verified, FirstOrder], Answer]
-    on_request: bool = False
-    """Only where it is selected by its whole code: torch's compiler has mistakes of its own."""
-
-
-_TRANSFORMS = (
-    _Transform("jvp", "GV501", forward_mode),
-    _Transform("vmap", "GV502", lambda base, _: batched(base)),
-    _Transform("func", "GV505", lambda base, _: functional(base)),
-    _Transform("compile", "GV503", lambda base, _: compiled(base), on_request=True),
-    _Transform("opcheck", "GV504", lambda base, _: registration(base)),
-)
+TRANSFORMS: dict[str, tuple[str, Callable[[Verified, FirstOrder], Answer]]] = {
+    "jvp": ("GV501", forward_mode),
+    "vmap": ("GV502", lambda base, _: batched(base)),
+    "compile": (COMPILED.code, lambda base, _: compiled(base)),
+    "opcheck": ("GV504", lambda base, _: registration(base)),
+}
+"""By their names in the capability table: the code that only it can give, and what runs it."""
 
 COMPILE = re.compile(r"\btorch\.compile\b")
 """Where a module's source has this, its Functions run compiled, and are tried so by default."""
 
-TRANSFORM_CODES = frozenset(t.code for t in _TRANSFORMS)
+TRANSFORM_CODES = frozenset(code for code, _ in TRANSFORMS.values())
 """Codes that only a transform can give."""
 
 
@@ -297,26 +384,25 @@ def transforms(sample: Sample, first: FirstOrder) -> CheckResult:
     deliberately not the derivative, and a point with nothing to differentiate.
     """
     subject = sample.subject
-    wanted = [t for t in _TRANSFORMS if _is_asked(t, subject)]
-    is_module = subject.target.kind is TargetKind.MODULE or not subject.is_base
-    if is_module or subject.short or subject.surrogate is not None or not first.verified or not wanted:
+    is_function = subject.is_base and subject.target.kind is not TargetKind.MODULE
+    if not is_function or subject.short or subject.surrogate is not None or not first.verified:
         return CheckResult()
-    base = known(sample)
+    wanted = {name: run for name, (code, run) in TRANSFORMS.items() if _is_asked(code, subject)}
+    base = known(sample) if wanted else None
     if base is None:
         return CheckResult()
-    answers = [(t.name, t.run(base, first)) for t in wanted]
-    findings = tuple(f for _, answer in answers for f in answer.findings)
-    capabilities = tuple((name, answer.capability) for name, answer in answers)
+    answers = {name: run(base, first) for name, run in wanted.items()}
+    findings = tuple(f for answer in answers.values() for f in answer.findings)
+    capabilities = tuple((name, answer.capability) for name, answer in answers.items())
     return CheckResult(findings, outcome_of(findings), capabilities=capabilities)
 
 
-def _is_asked(transform: _Transform, subject: Subject) -> bool:
+def _is_asked(code: str, subject: Subject) -> bool:
+    """Whether it is selected; torch's compiler, which has mistakes of its own, by its whole code alone."""
     settings = subject.settings
-    if any(transform.code.startswith(prefix) for prefix in settings.ignore):
+    if code.startswith(settings.ignore):
         return False
-    if transform.code in settings.select:
-        return True
-    runs_compiled = subject.function_class is not None and any(map(COMPILE.search, lines_of(subject)))
-    if transform.on_request and (settings.select or not runs_compiled):
-        return False
-    return not settings.select or any(transform.code.startswith(prefix) for prefix in settings.select)
+    if code == COMPILED.code and code not in settings.select:
+        runs_compiled = subject.function_class is not None and any(map(COMPILE.search, lines_of(subject)))
+        return runs_compiled and not settings.select
+    return not settings.select or code.startswith(settings.select)

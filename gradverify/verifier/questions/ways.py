@@ -1,14 +1,7 @@
 """Other ways to make the verified call, each of which must give its result and its gradient.
 
-GV405: one tensor for two inputs (its gradient is the sum of both), and views of one tensor. A forward that
-writes into an argument computes something else then, or torch refuses it: it is not asked.
-
-GV413: what backward saved comes back as another tensor. Activation offloading packs and unpacks what
-`save_for_backward` was given; a checkpoint (`torch.utils.checkpoint`, not reentrant) drops it, runs forward
-again, and leaves the random states as backward has them. It is written out: importing torch's takes a
-second.
-
-GV410, on several ranks: what is not waited for is not there yet where another rank comes late.
+A way is one forward and one backward: arguments that share memory, saved tensors that come back as others,
+leaves, other devices and groups of ranks. The verified gradient is the truth for each.
 """
 
 from __future__ import annotations
@@ -22,14 +15,28 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import Parameter
 
-from gradverify.model import tensors_of
+from gradverify.model import Finding, RaisedError, Severity, Swept, tensors_of
+from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.questions.call import Call, called
-from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.verified import Variant, Varied, Verified
-from gradverify.verifier.questions.wording import listed_names
+from gradverify.verifier.guard.engine import run_every_node
+from gradverify.verifier.inputs.arguments import Argument, OfRanks
+from gradverify.verifier.questions.again import again, read_unwritten
+from gradverify.verifier.questions.call import Call, backward, called
+from gradverify.verifier.questions.samples import placed_on
+from gradverify.verifier.questions.subject import Sample, first_line
+from gradverify.verifier.questions.verified import (
+    Variant,
+    Varied,
+    Verified,
+    cotangents,
+    drawn_again,
+    known,
+    lines_of,
+)
+from gradverify.verifier.questions.wording import count_of, listed_names
+from gradverify.verifier.ranks.world import OutOfStepError
 
 Way = tuple[str, Variant, Verified, Returned[Call] | Raised]
 """What the report calls it, how it is reported, and the call with the verified one that it must reproduce."""
@@ -53,6 +60,14 @@ LATE_HINT = (
     "Work that was started with async_op=True must be waited for before its result is used or returned."
 )
 
+OTHER_GROUP = Variant(
+    "GV724",
+    "in a process group that is not the whole world",
+    "Pass the group on to every collective, and count ranks in it: dist.get_rank(group). `src` and `dst` are "
+    "numbers in the world: dist.get_global_rank(group, 0).",
+    is_mistake=lambda _: True,
+)
+
 
 def _in_turn(ways: Callable[[Verified], Iterator[Way]]) -> Callable[[Verified], Varied]:
     """A question that makes one call after the other, up to the first that shows something."""
@@ -72,7 +87,10 @@ def _in_turn(ways: Callable[[Verified], Iterator[Way]]) -> Callable[[Verified], 
 
 @_in_turn
 def same_tensor_twice(base: Verified) -> Iterator[Way]:
-    """Forward and backward with one tensor for two inputs, against two tensors of the same values."""
+    """GV405: one tensor for two inputs, against two tensors of the same values: its gradient is the sum.
+
+    A forward that writes into an argument computes something else then, or torch refuses it.
+    """
     for one, other in islice(() if base.forward_draws or base.writes else _pairs(base), MOST_PAIRS):
         arguments = list(base.sample.arguments)
         arguments[other] = replace(arguments[other], value=arguments[one].value)
@@ -85,26 +103,32 @@ def same_tensor_twice(base: Verified) -> Iterator[Way]:
         second.zero_()
         when = f"when the same tensor is passed as `{names[0]}` and `{names[1]}`"
         variant = Variant("GV405", when, TWICE_HINT, ", the sum of both", input=names[0])
-        call = called(apart.sample, arrange=partial(_instead, one, other))
-        yield "same tensor twice", variant, apart, call
+        yield "same tensor twice", variant, apart, called(apart.sample, arrange=partial(_instead, one, other))
 
 
 @_in_turn
 def views_of_one_base(base: Verified) -> Iterator[Way]:
-    """Forward and backward with inputs that are parts of one tensor, as a split makes them."""
-    plain = [(k, a) for k, a in enumerate(base.sample.arguments) if _is_plain(base, a)]
+    """GV405: inputs that are parts of one tensor, as a split makes them."""
+    plain = _plain(base)
     places = [k for k, a in plain if a.value.dtype == plain[0][1].value.dtype]
     if base.draws or base.writes or len(places) < 2:
         return
+
+    def of_one(passed: list[Any]) -> list[Any]:
+        parts = [passed[k] for k in places]
+        whole = torch.cat([p.reshape(-1) for p in parts]).split_with_sizes([p.numel() for p in parts])
+        views = dict(zip(places, map(Tensor.view_as, whole, parts), strict=True))
+        return [views.get(k, value) for k, value in enumerate(passed)]
+
     names = [base.sample.arguments[k].name for k in places]
     when = f"when {listed_names(names)} are views of one tensor"
-    call = called(base.sample, arrange=partial(_of_one, places))
+    call = called(base.sample, arrange=of_one)
     yield "views of one tensor", Variant("GV405", when, VIEWS_HINT, input=names[0]), base, call
 
 
 @_in_turn
 def saved_elsewhere(base: Verified) -> Iterator[Way]:
-    """The gradient is the same where saved tensors are offloaded, and where they are recomputed."""
+    """GV413: what backward saved comes back as another tensor, offloaded or recomputed as by a checkpoint."""
     # As with `torch.autograd.graph.save_on_cpu`: packed into a copy.
     ways = {"saved tensors offloaded": saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t)}
     if not base.forward_draws:
@@ -117,7 +141,7 @@ def saved_elsewhere(base: Verified) -> Iterator[Way]:
 
 @_in_turn
 def late_ranks(base: Verified) -> Iterator[Way]:
-    """The same with one rank that comes late to every collective."""
+    """GV410: the same with one rank that comes late to every collective."""
     across = base.sample.subject.across
     for rank in range(min(base.sample.case.world, 2)) if across is not None else ():
         when = f"when rank {rank} comes late to every collective"
@@ -126,38 +150,52 @@ def late_ranks(base: Verified) -> Iterator[Way]:
             yield "late ranks", variant, base, called(base.sample)
 
 
+def other_group(base: Verified) -> Varied:
+    """GV724: the same in a part of a larger world. Not asked where an integer, maybe a rank, is passed."""
+    across = base.sample.subject.across
+    numbers = any(type(a.value) is int or isinstance(a.value, OfRanks) for a in base.sample.arguments)
+    if across is None or across.in_other_group is None or numbers:
+        return Varied()
+    other, said = across.in_other_group(), f"ranks disagree on a value that they share {OTHER_GROUP.when}"
+    moved = replace(base.sample, problem=replace(base.sample.problem, function=other))
+    try:
+        found = OTHER_GROUP.judged(replace(base, sample=moved), called(moved))
+        is_wrong = bool(other.differences)
+    except OutOfStepError as error:
+        found, is_wrong, said = None, True, f"{error}, {OTHER_GROUP.when}"
+    if found is None and is_wrong:
+        found = base.finding(OTHER_GROUP.code, said, hint=OTHER_GROUP.hint)
+    return Varied.of(found)
+
+
 def _instead(one: int, other: int, passed: list[Any]) -> list[Any]:
     """One argument in place of another."""
     return [passed[one] if k == other else value for k, value in enumerate(passed)]
 
 
-def _of_one(places: Sequence[int], passed: list[Any]) -> list[Any]:
-    """Some arguments as views of one tensor."""
-    parts = [passed[k] for k in places]
-    whole = torch.cat([p.reshape(-1) for p in parts]).split_with_sizes([p.numel() for p in parts])
-    views = dict(zip(places, map(Tensor.view_as, whole, parts), strict=True))
-    return [views.get(k, value) for k, value in enumerate(passed)]
-
-
-def _is_plain(base: Verified, argument: Argument) -> bool:
-    """Whether the caller passes it as a dense tensor of its own, with a gradient."""
-    free = argument.differentiable and argument.step is None and argument.held is None
-    return free and base.is_passed(argument)
+def _plain(base: Verified) -> list[tuple[int, Argument]]:
+    """The arguments that a caller passes as dense tensors of their own, with a gradient."""
+    return [
+        (k, a)
+        for k, a in enumerate(base.sample.arguments)
+        if a.differentiable and a.step is None and a.held is None and base.is_passed(a)
+    ]
 
 
 def _pairs(base: Verified) -> Iterator[tuple[int, int]]:
     """Positions of two differentiable arguments for which the same values are valid."""
-    described_as = {t.name: replace(t, name="") for i in base.sample.case.inputs for t in tensors_of(i)}
-    plain = [(k, a) for k, a in enumerate(base.sample.arguments) if _is_plain(base, a) and a.value.numel()]
-    for (one, a), (other, b) in combinations(plain, 2):
-        spec = described_as.get(a.name)
-        known = spec is not None and not spec.make and spec.value is None and spec == described_as.get(b.name)
-        if known and a.value.dtype == b.value.dtype and a.value.shape == b.value.shape:
+    specs = {t.name: replace(t, name="") for i in base.sample.case.inputs for t in tensors_of(i)}
+    for (one, a), (other, b) in combinations(_plain(base), 2):
+        spec, is_alike = specs.get(a.name), a.value.shape == b.value.shape and a.value.numel()
+        if spec and spec == specs.get(b.name) and not spec.make and spec.value is None and is_alike:
             yield one, other
 
 
 def _recomputed(sample: Sample) -> saved_tensors_hooks:
-    """As in a checkpoint: dropped, and taken from a second forward when backward asks for the first."""
+    """As in a checkpoint: dropped, and taken from a second forward when backward asks for the first.
+
+    Written out, as importing `torch.utils.checkpoint` takes a second.
+    """
     saved: list[None] = []
     again: list[Tensor] = []
 
@@ -180,3 +218,143 @@ def _recomputed(sample: Sample) -> saved_tensors_hooks:
         return again[number]
 
     return saved_tensors_hooks(pack, unpack)
+
+
+ALREADY_THERE = 0.5
+"""What `.grad` holds before, and `main_grad`: a gradient that is written over it is not added to it."""
+
+MAIN_GRAD = "main_grad"
+"""The attribute of a parameter that fused kernels add to, in place of `.grad`."""
+
+LEAVES_HINT = (
+    "Backward returns the gradient and autograd adds it to .grad. Look for is_leaf, isinstance(x, "
+    "nn.Parameter), .grad, main_grad, or something kept on the tensor that is stale once its values change."
+)
+
+
+def as_leaves(base: Verified) -> Varied:
+    """GV414: two steps of a training of parameters that have a `.grad`, the second at other values.
+
+    Backward may ask whether an input is a leaf, add into `.grad` by hand, or keep something on the parameter
+    that an optimizer's step makes stale. A third step has a `main_grad` where the module speaks of one.
+    """
+    if base.writes:  # torch refuses that for a leaf
+        return Varied()
+    drawn, lines = drawn_again(base.sample), lines_of(base.sample.subject)
+    second = None if drawn is None else base.at(drawn)
+    steps = {"in the first step": (base, ["grad"]), "in the second step, at other values": (second, ["grad"])}
+    if not lines or any(MAIN_GRAD in line for line in lines):
+        steps[f"and in {MAIN_GRAD}"] = (base, ["grad", MAIN_GRAD])
+    parameters = tuple(Parameter(p.detach().clone()) for p in base.sample.problem.primals)
+    for said, (there, held) in steps.items():
+        when = f"when the inputs are parameters with {ALREADY_THERE} in .grad already, {said}"
+        found = there and _step(there, parameters, held, Variant("GV414", when, LEAVES_HINT))
+        if found and not (found.raised and MAIN_GRAD in held):  # a fused kernel may be of another package
+            return Varied.of(found, calls=["parameters"])
+    return Varied.of(calls=["parameters"])
+
+
+def _step(
+    base: Verified, parameters: Sequence[Parameter], held: Sequence[str], variant: Variant
+) -> Finding | None:
+    """What is wrong in a step of a training at the values of a call, or what is raised there.
+
+    `held`: the attributes of a parameter that hold a gradient.
+    """
+    sample, problem, rest = base.sample, base.sample.problem, iter(parameters)
+    for parameter, value in zip(parameters, problem.primals, strict=True):
+        if not torch.equal(parameter, value):
+            with torch.no_grad():
+                parameter.copy_(value)
+        for name in held:
+            setattr(parameter, name, torch.full_like(parameter, ALREADY_THERE))
+
+    def arrange(passed: list[Any]) -> list[Any]:
+        pairs = zip(sample.arguments, passed, strict=True)
+        return [_as_passed(a, next(rest)) if a.differentiable else value for a, value in pairs]
+
+    call = called(sample, arrange=arrange)
+    if isinstance(call, Raised):
+        return variant.raised(base, call.error, "the call")
+    pairs = zip(call.value.outputs, base.grad_outputs(), strict=True)
+    connected = [(output, g) for output, g in pairs if output.requires_grad]
+    problem.counter.backward += 1
+    problem.random_states.replay_for_backward()
+    with problem.around():
+        done = guard.call(run_every_node, *map(list, zip(*connected, strict=True)), keep=False)
+    if connected and isinstance(done, Raised):
+        return variant.raised(base, done.error, "the call")
+    before = [torch.full_like(p, ALREADY_THERE * len(held)) for p in problem.primals]
+    found = []
+    for parameter in parameters:
+        there = [one.detach() for name in held if (one := getattr(parameter, name)) is not None]
+        dense = [t if t.layout is torch.strided else t.to_dense() for t in there]
+        found.append(sum(dense, torch.zeros_like(parameter)))
+    whole = replace(base, gradient=base.gradient + base.inputs.flatten(before))
+    return variant.differs(base, whole.difference(tuple(found)))
+
+
+def _as_passed(argument: Argument, parameter: Parameter) -> Tensor:
+    return parameter if argument.step is None else argument.moved(parameter.clone())
+
+
+DEVICE_HINT = (
+    "On {here} it was verified against forward. Look for a kernel that differs on {there}: its index "
+    "arithmetic, a block that is not synchronised, a constant, or the device it is launched on."
+)
+
+CPU_ONLY = "If it is meant for some devices alone, name them in its spec: `devices: [{kind}]`."
+
+BACKWARD_HINT = "Allocate what backward needs where grad_output is: `torch.zeros(..., device=g.device)`."
+
+
+def other_devices(base: Verified) -> Varied:
+    """GV701: every other device that the run asks for, up to the first where something is wrong."""
+    swept = Swept()
+    for device in base.sample.subject.other_devices:
+        findings = _on_device(base, device)
+        if findings:
+            return Varied(tuple(findings), swept)
+        swept = swept.joined(Swept(devices=(device,)))
+    return Varied(swept=swept)
+
+
+def _on_device(base: Verified, device: str) -> list[Finding]:
+    if base.draws:
+        return [_not_compared(base, device, "it draws random numbers, and other devices draw others")]
+    placed = placed_on(device, base.sample)
+    call = placed if isinstance(placed, Raised) else called(placed.value)
+    if isinstance(placed, Raised) or isinstance(call, Raised):
+        return [_not_compared(base, device, "forward raises", call.error)]  # type: ignore[union-attr]
+    sample = placed.value
+    result = backward(sample, call.value, sample.problem.outputs.unflatten(cotangents(sample)))
+    if isinstance(result, Raised):
+        if result.error.deliberate:
+            return [_not_compared(base, device, "backward raises", result.error)]
+        said = f"backward raises {_named(result.error)} on {device}, where forward runs"
+        return [base.finding("GV701", said, hint=BACKWARD_HINT, raised=result.error)]
+    there = known(sample)
+    repeated = read_unwritten(sample) if there is None else again(there).findings
+    unsteady = [f for f in repeated if f.severity is not Severity.NOTE]
+    moved = base.forward_difference(call.value.outputs)
+    found = moved or base.difference(result.value)
+    explained = moved is None and there and not there.difference(base.inputs.unflatten(base.gradient))
+    if unsteady or found is None or explained:  # its formula rounds otherwise there
+        return [replace(f, message=f"on {device}, {f.message}") for f in unsteady]
+    here = base.sample.subject.settings.device
+    said = f"{'' if moved else 'the gradient of '}{found.place} is {found.values} on {device}, at the same "
+    said += f"float64 inputs as on {here}"
+    if found.entries is not None and found.entries.wrong > 1:
+        said += f"; {count_of(found.entries.wrong, found.entries.checked)} differ"
+    hint, name = DEVICE_HINT.format(here=here, there=device), None if moved else found.name
+    return [base.finding("GV701", said, hint=hint, input=name, entries=found.entries)]
+
+
+def _named(error: RaisedError) -> str:
+    return f"{error.type}: {first_line(error.message)}"
+
+
+def _not_compared(base: Verified, device: str, why: str, error: RaisedError | None = None) -> Finding:
+    kind = base.sample.subject.settings.device.partition(":")[0]
+    said = f"not compared with {device}: {why}" + (f": {_named(error)}" if error else "")
+    return base.finding("GV109", said, hint=CPU_ONLY.format(kind=kind), raised=error)

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 
 from gradverify.model import Case, Point, Settings, Target, TargetKind, TensorInput
-from gradverify.verifier.questions.elsewhere import other_group
 from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import Sample, Subject
 from gradverify.verifier.questions.table import QUESTIONS, Question, asked
 from gradverify.verifier.questions.verified import Varied, Verified, verified
-from gradverify.verifier.questions.ways import late_ranks
+from gradverify.verifier.questions.ways import late_ranks, other_group
 from gradverify.verifier.ranks.across import Difference
 
 CASE = Case("world=2", 0, sizes=(("world", 2),), inputs=(TensorInput("x", (2, 3), placement="local"),))

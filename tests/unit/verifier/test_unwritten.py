@@ -67,7 +67,7 @@ def test_left_over_nan_hides_nothing(lying: list[float]) -> None:
     FirstUnwritten.lying = list(lying)
     (finding,) = read_unwritten(sample_of(FirstUnwritten))
     assert finding.code == "GV410"
-    assert "the gradient of x[0] is NaN" in finding.message
+    assert "the gradient of `x` is NaN" in finding.message
 
 
 def test_a_formula_that_gives_nan_reads_nothing() -> None:

@@ -17,4 +17,4 @@ EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT
     ("wrong", name, "with spec"): {"status": "failed", "errors": {code}} for name, code in WRONG.items()
 }
 # With frozen parameters `torch.autograd.grad` in its backward raises, as it would in training.
-EXPECTED["right", "Coupling", "with spec"]["warnings"] = {"GV406"}
+EXPECTED["right", "Coupling", "with spec"]["notes"] = {"GV406"}

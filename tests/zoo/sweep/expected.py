@@ -64,7 +64,7 @@ EXPECTED |= {
         "warnings": {"GV109"},
         "names": ["`x`", "no spec lists such sizes"],
     },
-    ("wrong", "Drifts", "with spec"): {"status": "failed", "errors": {"GV408"}, "may": {"GV101", "GV106"}},
+    ("wrong", "Drifts", "with spec"): {"status": "failed", "errors": {"GV410"}, "may": {"GV101", "GV106"}},
     ("wrong", "Jitters", "with spec"): {"status": "failed", "errors": {"GV410"}, "may": {"GV101", "GV106"}},
     ("wrong", "Workspace", "with spec"): {"status": "passed", "warnings": {"GV402"}, "names": ["`work`"]},
     ("wrong", "KeepsOutput", "with spec"): {"status": "passed", "warnings": {"GV411"}, "names": ["ctx.y"]},

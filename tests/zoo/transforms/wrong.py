@@ -192,27 +192,6 @@ class NoneInDims(Function):
         return NoneInDims.apply(x.movedim(in_dims[0], 0), w.movedim(in_dims[1], 0)), 0
 
 
-class Fallback(Function):
-    """A kernel that reads memory, and beside it a careless formula for tensors that have none."""
-
-    @staticmethod
-    def forward(x):
-        return x.sin()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        try:
-            x.data_ptr()
-        except RuntimeError:
-            return g * x.cos() * 2
-        return g * x.cos()
-
-
 class Traced(Function):
     """Another derivative while it is traced."""
 
