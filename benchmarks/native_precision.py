@@ -57,7 +57,7 @@ def judged(called: Called, dtype: str, seed: int, factor: float) -> list[Judgeme
     if isinstance(call, NoCall):
         return call.why if call.error is None else f"refused: {call.error.type}"
     truth = Truth.of(call.exact, call)
-    return "raised in float64" if isinstance(truth, Raised) else judge_call(call, truth, reach=1.0)
+    return "raised in float64" if isinstance(truth, Raised) else judge_call(call, truth)
 
 
 def main() -> None:

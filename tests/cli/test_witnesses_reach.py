@@ -173,6 +173,15 @@ class MovesAConstantRow(
 ):
     pass
 
+class MovesAConstantRowTwice(
+    function(
+        lambda w: w[torch.tensor([0, 1, 3])].sin(),
+        lambda g, w: (torch.zeros_like(w).index_add(0, torch.tensor([0, 1, 3]), g) * w.cos(),),
+        once=False,
+    )
+):
+    pass
+
 
 # Right ones.
 class ZeroWhereDerivedIsNoNumber(function(over_sinh, lambda g, x: (g * of_over_sinh(x, 0.0),))):
@@ -289,6 +298,7 @@ functions:
   ZeroWhereDerivedIsNoNumber: {inputs: {x: {shape: [4], special: [0.0]}}}
   LengthOfZeros: {inputs: {x: {shape: [3, 4], special: [0.0]}}}
   MovesAConstantRow: {inputs: {x: {shape: [4, 3], constant_at: {0: [0]}}}}
+  MovesAConstantRowTwice: {inputs: {x: {shape: [4, 3], constant_at: {0: [0]}}}}
   Largest: {inputs: {x: {shape: [3, 4], ties: true}, y: {shape: [3, 4], ties: true}}}
   Inverse: {inputs: {x: {shape: [4], range: [0.001, 1000]}}}
   Grid: {inputs: {x: [4]}}
@@ -318,6 +328,7 @@ WRONG = {
     "HalfWhereDerivedIsNoNumber": {"GV101"},
     "LengthOfZeros": {"GV108"},
     "MovesAConstantRow": {"GV101"},
+    "MovesAConstantRowTwice": {"GV101"},
 }
 
 RIGHT = (

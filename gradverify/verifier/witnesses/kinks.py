@@ -107,7 +107,7 @@ def _beside(c: Open, ways: Sequence[Tensor], share: float) -> Tensor | None:
             made = rows_at(witness.problem, x, c.u)
             if made is None:
                 return None
-            found.append(made)
+            found.append(made if witness.held is None else torch.where(witness.held, 0.0, made))
     return torch.stack(found)
 
 
