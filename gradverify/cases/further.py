@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradverify.cases.beside import with_values_beside
-from gradverify.cases.inputs import COMPLEX, FLOATING, ChoicesSpec, InputSpec, TensorSpec, ValueSpec
+from gradverify.cases.inputs import COMPLEX, FLOATING, InputSpec, TensorSpec, ValueSpec
 from gradverify.cases.past import past_constants
 from gradverify.cases.selecting import matches
 from gradverify.cases.sizes import Expression
@@ -260,37 +260,33 @@ def _spares(sweep: Sweep, cases: Sequence[Case]) -> Iterator[Case]:
     for case in cases:
         if all(n > 0 for _, n in case.sizes):
             first.setdefault(case.options, case)
-    sweep = _with_lengths_named(sweep)
+    sweep = with_lengths_named(sweep)
     for case in first.values():
-        sizes = sweep.dimensions(replace(case, sizes=tuple(dict((*sweep.automatic, *case.sizes)).items())))
+        sizes = {**dict(sweep.automatic), **sweep.dimensions(case)}
         found = {one.id: one for one in _at(sweep, case, _other_sizes(sizes))}
         yield from [*found.values()][:MOST_SPARES]
 
 
-def _with_lengths_named(sweep: Sweep) -> Sweep:
+def with_lengths_named(sweep: Sweep) -> Sweep:
     """The sweep with an open size for each written length; as it is where something may follow from one."""
     if sweep.sizes or sweep.hook or sweep.init or not all(map(_follows_no_length, sweep.inputs)):
         return sweep
-    tensors = [item for item in sweep.inputs if isinstance(item, TensorSpec)]
-    lengths = {n: f"size_{n}" for one in tensors for n in one.shape if isinstance(n, int)}
-    inputs = (
-        replace(i, shape=tuple(Expression(lengths[n]) if isinstance(n, int) else n for n in i.shape))
+    shapes = [item.shape for item in sweep.inputs if isinstance(item, TensorSpec)]
+    lengths = {n: f"size_{n}" for shape in shapes for n in shape if isinstance(n, int)}
+    inputs = [
+        replace(i, shape=tuple(Expression(lengths[n]) if n in lengths else n for n in i.shape))
         if isinstance(i, TensorSpec)
         else i
         for i in sweep.inputs
-    )
-    written = tuple((name, n) for n, name in lengths.items())
+    ]
+    written = ((name, n) for n, name in lengths.items())
     return replace(sweep, inputs=tuple(inputs), automatic=(*sweep.automatic, *written))
 
 
 def _follows_no_length(item: InputSpec) -> bool:
-    match item:
-        case TensorSpec(dtype=dtype, structure="", constant_at=(), make="", value=None):
-            return dtype in FLOATING + COMPLEX
-        case ValueSpec(value=value):
-            return isinstance(value, bool | float | str | None)
-        case _:
-            return isinstance(item, ChoicesSpec)
+    if isinstance(item, TensorSpec):
+        return item.value is None and item.dtype in FLOATING + COMPLEX
+    return isinstance(item, ValueSpec) and type(item.value) not in {int, tuple}
 
 
 def _other_sizes(sizes: Sizes) -> Iterator[dict[str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gradverify.cases.further import Asked
+from gradverify.cases.further import Asked, with_lengths_named
 from gradverify.cases.sweep import in_call_order, resized
 from gradverify.model import WORLD, Case
 
@@ -14,14 +14,15 @@ ONE_BY_ONE = 3
 Sizes = Mapping[str, int]
 
 
-def sizes_of(case: Case) -> dict[str, int]:
-    """What may be made smaller: its named sizes but for the number of ranks."""
-    return {name: n for name, n in case.sizes if name != WORLD or not case.world}
+def sizes_of(asked: Asked, case: Case) -> dict[str, int]:
+    """What may be made smaller: its sizes but for the number of ranks, or the lengths that are written."""
+    sizes = case.sizes or with_lengths_named(asked.sweep).automatic
+    return {name: n for name, n in sizes if name != WORLD or not case.world}
 
 
 def at_sizes_of(asked: Asked, case: Case, sizes: Sizes) -> Case | None:
     """A case at other sizes, seeded as any case; None where the spec forbids them."""
-    found = resized(asked.sweep, case, sizes)
+    found = resized(with_lengths_named(asked.sweep), case, sizes)
     return None if found is None else in_call_order(found, asked.seed, asked.name, asked.order)
 
 

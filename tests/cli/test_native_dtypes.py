@@ -246,6 +246,7 @@ WRONG = {
     "FastDrops": ("GV601", "in float32 is wrong"),
     "BrainScale": ("GV601", "in bfloat16 is wrong"),
     "OwnEpsAndSign": ("GV601", "in float32"),
+    "OpaqueFactor": ("GV601", "in float32 is wrong"),
     "Refuses": ("GV102", "backward raised TypeError in bfloat16, which forward accepts"),
     "RefusesFloat32@listed": ("GV102", "backward raised TypeError in float32, which forward accepts"),
     "DoubleMatrix": ("GV102", "backward raised RuntimeError in float32, which forward accepts"),
@@ -286,7 +287,7 @@ def test_what_bad_rounding_leaves_open_is_said(judged):
     assert "float32" not in found["OpaqueRounding"]["swept"]["dtypes"]
     assert any("unstable" in f["message"] for f in found["OpaqueRounding"]["findings"])
     assert "float32" not in found["RefusesFloat32"]["swept"]["dtypes"]
-    assert found["OpaqueFactor"]["status"] == "inconclusive"
+    assert found["OpaqueFactor"]["status"] == "failed"
     assert {found[name]["status"] for name in ("RefusesFloat32", "OwnEps", "AnyOrder")} == {"passed"}
 
 

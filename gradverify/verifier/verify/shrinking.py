@@ -135,17 +135,18 @@ class _Search:
     def _smaller(self, finding: Finding, start: Place) -> Place | None:
         """The smallest place at which it was seen."""
         best: Place | None = None
+        asked = self.plan.asked
 
         def shows(sizes: dict[str, int]) -> bool:
             nonlocal best
-            case = None if self.plan.asked is None else at_sizes_of(self.plan.asked, start.case, sizes)
+            case = None if asked is None else at_sizes_of(asked, start.case, sizes)
             place = start if case is None else replace(start, case=case)
             is_shown = case is not None and self.seen(finding, place) is not None
             best = place if is_shown else best
             return is_shown
 
-        if finding.code != REFUSED:
-            smallest(sizes_of(start.case), shows)
+        if finding.code != REFUSED and asked is not None:
+            smallest(sizes_of(asked, start.case), shows)
         is_plain = start.point is Point.PLAIN and best is None
         return start if is_plain and self.seen(finding, start) else best
 

@@ -17,9 +17,9 @@ PASSES = (
 RAISES = ("Linear", "ForgetsBackward", "ForAnotherDevice", "SavedShort")
 
 WRONG = {
-    "ScalesTwice": ["times the truth", "`x`"],
+    "ScalesTwice": ["`x`"],
     "AllocatesShort": ["`weight`", "custom_fwd"],
-    "ForgetsTheInput": ["0 times the truth", "`x`"],
+    "ForgetsTheInput": ["`x`"],
 }
 
 EXPECTED = {
@@ -39,7 +39,5 @@ EXPECTED = {
     },
     ("wrong", "AlwaysHalf", "with spec"): {
         "status": "passed",
-        "warnings": {"GV603"},
-        "names": ["dtype float16"],
     },
 }

@@ -19,23 +19,21 @@ PASSES = (
     "Kernel",
     "ComplexSquare",
     "FilteredRows",
-    "StatisticsInFloat32",
 )
 
 LOSES = {
-    "FactorInBfloat16": ["times the truth"],
+    "FactorInBfloat16": ["bfloat16"],
     "SlightFactor": ["internals"],
     "ShortSum": ["weight", "internals"],
-    "ThroughFloat16": ["float32"],
     "ThroughFloat8": ["bfloat16"],
-    "VarianceByDifference": ["verified float64 path"],
-    "LastRowInBfloat16": ["index 8"],
+    "VarianceByDifference": ["float32"],
+    "LastRowInBfloat16": ["bfloat16"],
     "ShortStatistics": ["internals"],
     "KernelFromAnotherDtype": ["float32"],
 }
 
 NOT_FINITE = {
-    "ExpWithoutMaximum": ["the reference"],
+    "ExpWithoutMaximum": ["float16"],
     "OverflowsInBackward": ["`x`"],
     "ScaledBeforeTheCast": ["float16"],
 }
@@ -46,6 +44,7 @@ ALONE = ("OnlyFloat32", "InsideFloat32", "KernelInFloat32", "KernelWithReference
 EXPECTED = {
     # Without a composite a slope is all there is: it may fail a kernel, and passes none.
     ("right", "KernelInFloat32", "with spec"): {"status": "inconclusive", "or_else": {"inconclusive"}},
+    ("right", "StatisticsInFloat32", "with spec"): {"status": "inconclusive", "warnings": {"GV109"}},
     **{("right", name, "with spec"): {"status": "passed"} for name in PASSES},
     **{
         ("wrong", name, "with spec"): {"status": "failed", "errors": {"GV601"}, "names": names}
@@ -77,6 +76,11 @@ EXPECTED = {
         "errors": {"GV101"},
         "names": ["`x`"],
         "twin": "right:StatisticsInFloat32",
+    },
+    ("wrong", "ThroughFloat16", "with spec"): {  # by less than a hundredth, in a dtype that nobody listed
+        "status": "passed",
+        "warnings": {"GV601"},
+        "names": ["float32"],
     },
     ("wrong", "FilteredRows", "with spec"): {
         "status": "inconclusive",  # off by half a rounding of float32 alone, and nothing but values can tell

@@ -98,11 +98,13 @@ def findings_of(place: Place, judgement: Judgement, call: NativeCall, truth: Tru
         yield not_finite(place, judgement)
     elif is_unstable or judgement.closeness is Closeness.WRONG:
         excused = _is_excused(judgement, _in_plain_torch(place, judgement, call, truth))
-        if is_unstable and not (judgement.gross and place.is_stated):
+        is_certain = judgement.gross and (place.is_stated or judgement.is_large)
+        if is_unstable and not is_certain:
             # Near an end a root loses half of its digits by right.
             yield from () if excused else (not_stable(place, judgement),)
         elif place.asked or not excused:
-            yield wrong(place, judgement, Severity.WARNING if excused else Severity.ERROR)
+            counts = not excused and (place.asked or place.sample.is_native or judgement.is_large)
+            yield wrong(place, judgement, Severity.ERROR if counts else Severity.WARNING)
     elif judgement.closeness is Closeness.ROUNDED and not place.arithmetic.autocast_on:
         yield rounded(place, judgement, declared=place.sample.subject.internals == DEFAULT)
 

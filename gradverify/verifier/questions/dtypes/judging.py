@@ -33,6 +33,11 @@ ALLOWED = 64.0
 vanish beside them, that are no mistake."""
 
 
+SLIGHT = 1e-2
+"""Share of the largest entry up to which a dtype that nobody listed is off without being an error
+(`product.md`, GV601)."""
+
+
 @dataclass(frozen=True)
 class Judgement:
     """What is known of one value at one point."""
@@ -63,6 +68,11 @@ class Judgement:
     def off(self) -> Tensor:
         """The error of each entry."""
         return (self.got - self.truth).abs()
+
+    @property
+    def is_large(self) -> bool:
+        """Whether an entry is off by more than a hundredth of the largest one."""
+        return bool((self.off > SLIGHT * self.truth.abs().max()).any())
 
 
 def judge_call(call: NativeCall, truth: Truth, *, briefly: bool = False) -> list[Judgement]:
@@ -108,7 +118,8 @@ def _by_rounding(held: Judgement, truth: Truth, number: int, *, hides: bool) -> 
             held = replace(held, worst=worst, hides=hidden, closeness=best if worst <= 1 else Closeness.WRONG)
             if worst <= 1:
                 return held
-    return held if noise is not None and not hides else replace(held, closeness=Closeness.COARSE)
+    is_seen = (noise is not None and not hides) or bool(sixteen_bits(held))
+    return held if is_seen else replace(held, closeness=Closeness.COARSE)
 
 
 def _noises(truth: Truth, number: int) -> Iterator[Tensor | None]:

@@ -28,6 +28,7 @@ HINT_SIXTEEN = (
     "Something inside is rounded to {}: a sum that is accumulated in it, whose error grows with its length, "
     "or a cast on the way. Keep float32 until the end."
 )
+OTHER_VALUES = "Forward and reference give different values: the gradients are not compared."
 NO_ROUNDING = "That is no rounding: look at the formula, an index, a mask, a sum that was not taken."
 HINT_UNSTABLE = (
     "The formula loses its digits at these values, or a branch for them is wrong: subtract the maximum "
@@ -74,9 +75,9 @@ def _finding(
 def wrong(place: Place, judgement: Judgement, severity: Severity) -> Finding:
     """More is lost than rounding explains."""
     short, times = sixteen_bits(judgement), f"{number(judgement.worst)} times what rounding explains"
-    unstable = judgement.closeness is Closeness.UNKNOWN
-    code = LOSS if short or unstable else _code(place, judgement)
-    hint = HINT_UNSTABLE if unstable else HINT_WRONG if code == LOSS else NO_ROUNDING
+    code = LOSS if short else _code(place, judgement)
+    of_loss = HINT_UNSTABLE if judgement.closeness is Closeness.UNKNOWN else HINT_WRONG
+    hint = {LOSS: of_loss, OF_AN_OUTPUT: OTHER_VALUES}.get(code, NO_ROUNDING)
     digits = f"has only the digits of {short}" if short else "is wrong"
     hint = HINT_SIXTEEN.format(short) if short else hint
     made = _finding(place, judgement, f"{digits}, {times}; {_worst(judgement)}", hint, severity, code)
