@@ -5,7 +5,7 @@ Spec files as text: what `init` writes, and how it adds to a file that is there.
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import yaml
 
 from gradverify.cases.inputs import GROUP, ChoicesSpec, InputSpec, ListSpec, TensorSpec, ValueSpec
-from gradverify.cases.messages import dotted, number
+from gradverify.cases.messages import dotted
 from gradverify.cases.sizes import Expression, size
 from gradverify.cases.sweep import FunctionSpec
 from gradverify.errors import SpecError
 from gradverify.model import Mistake, ObjectInput, Target, with_parts
 from gradverify.source import GROUPS
 from gradverify.spec.function import SpecFunction, read_function, split_key
-from gradverify.spec.yaml_core import STR, CoreLoader
+from gradverify.spec.yaml_core import CoreDumper, CoreLoader
 
 _DEFAULTS = TensorSpec("", ())
 _WRITTEN = ("dtype", "domain", "range", "layout", "structure", "distinct", "requires_grad", "optional")
@@ -118,8 +118,6 @@ WIDTH = 96
 MODELINE = "# yaml-language-server: $schema=gradverify.schema.json"
 """Editors complete from the schema: `gradverify schema > gradverify.schema.json` puts it there."""
 
-_PLAIN = re.compile(r"[A-Za-z_][\w.:/*+ -]*")
-
 
 class NotExtensibleError(Exception):
     """The functions of a spec file are not written one below the other; the message says what to do."""
@@ -181,23 +179,10 @@ def is_mentioned(text: str, name: str) -> bool:
 
 def flow(value: object) -> str:
     """Return plain data as YAML in one line."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{flow(k)}: {flow(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(flow(v) for v in value) + "]"
-    if isinstance(value, str):
-        return value if _is_plain(value) else json.dumps(value, ensure_ascii=False)
-    if isinstance(value, float):
-        return number(value)
-    return json.dumps(value)
-
-
-def _is_plain(text: str) -> bool:
-    """Whether a string stays one without quotes, inside braces too."""
-    if not _PLAIN.fullmatch(text) or text != text.strip() or ": " in text or text.endswith(":"):
-        return False
-    node = CoreLoader(text).get_single_node()
-    return isinstance(node, yaml.ScalarNode) and node.tag == STR
+    text: str = yaml.dump(
+        value, None, CoreDumper, default_flow_style=True, width=math.inf, sort_keys=False, allow_unicode=True
+    )
+    return text.removesuffix("\n...\n").rstrip()
 
 
 def _entries(entries: Sequence[DraftedEntry], indent: str, prefix: str) -> list[str]:

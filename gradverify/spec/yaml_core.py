@@ -50,6 +50,12 @@ class CoreLoader(yaml.SafeLoader):
         return node
 
 
+class CoreDumper(yaml.SafeDumper):
+    """Writes plain scalars that this schema reads back as what they are."""
+
+    yaml_implicit_resolvers = CoreLoader.yaml_implicit_resolvers
+
+
 for _name, _pattern in _CORE.items():
     CoreLoader.add_implicit_resolver(PREFIX + _name, re.compile(_pattern), None)
 
