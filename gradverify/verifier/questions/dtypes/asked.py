@@ -98,7 +98,8 @@ def findings_of(place: Place, judgement: Judgement, call: NativeCall, truth: Tru
         yield not_finite(place, judgement)
     elif is_unstable or judgement.closeness is Closeness.WRONG:
         excused = _is_excused(judgement, _in_plain_torch(place, judgement, call, truth))
-        is_certain = judgement.gross and (place.is_stated or judgement.is_large)
+        is_far = judgement.is_large and judgement.value.output is None  # forward is what it is
+        is_certain = judgement.gross and (place.is_stated or is_far)
         if is_unstable and not is_certain:
             # Near an end a root loses half of its digits by right.
             yield from () if excused else (not_stable(place, judgement),)
