@@ -118,7 +118,8 @@ def _by_rounding(held: Judgement, truth: Truth, number: int, *, hides: bool) -> 
             held = replace(held, worst=worst, hides=hidden, closeness=best if worst <= 1 else Closeness.WRONG)
             if worst <= 1:
                 return held
-    is_seen = (noise is not None and not hides) or bool(sixteen_bits(held))
+    is_told = held.value.output is None and bool(sixteen_bits(held))  # forward may quantise
+    is_seen = (noise is not None and not hides) or is_told
     return held if is_seen else replace(held, closeness=Closeness.COARSE)
 
 
