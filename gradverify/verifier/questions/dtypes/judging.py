@@ -62,7 +62,7 @@ class Judgement:
     gross: bool = False
     """It is far beyond what any stable formula loses, whatever explains it."""
     unexplained: bool = False
-    """So it is, and not all that rounds was seen: a mistake, or code that rounds unseen."""
+    """So is a gradient, and not all that rounds was seen: a mistake, or code that rounds unseen."""
 
     @property
     def off(self) -> Tensor:
@@ -94,7 +94,8 @@ def judge_call(call: NativeCall, truth: Truth, *, briefly: bool = False) -> list
         held = Judgement(value, call.form, mine, exact, wanted, lost)
         judged = held if briefly else _by_rounding(held, truth, number, hides=call.hides)
         judged = _under_the_cap(judged, truth, number, absorbed[number], within)
-        unexplained = judged.gross and not briefly and (call.hides or truth.noise[number] is None)
+        unseen = call.hides or truth.noise[number] is None
+        unexplained = judged.gross and not briefly and unseen and judged.value.output is None
         found.append(replace(judged, unexplained=unexplained))
     return found
 
