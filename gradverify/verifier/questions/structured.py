@@ -38,6 +38,9 @@ FEW_BITS = 10
 MANY_BITS = 40
 """The same for thresholds: those in use lie between 1e-12 and 1e12."""
 
+GRADUAL = 1e-4
+"""Share of a deviation that there may be half way to it: a path of its own is taken or it is not."""
+
 OF_ROWS = torch.tensor([1.0, 2.0**-20, 0.0, 2.0**10], dtype=torch.float64)
 """Sizes of rows beside others."""
 
@@ -139,7 +142,7 @@ def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
         row = _compared(asked, s, (given, other), (got, theirs, usual))
         if bool(row.wrong.any()):
             row = _again(asked, row, w)
-        if bool(row.wrong.any()):
+        if bool(row.wrong.any()) and not (s.bits and _sets_in_gradually(asked, row)):
             told = _finding(sample, row)
             fewer = s.bits < 0 and asked.iterates and _takes_fewer_steps(asked, row)
             yield replace(told, severity=Severity.WARNING, hint=OF_AN_ITERATION) if fewer else told
@@ -186,6 +189,21 @@ def _again(asked: Asked, row: _Row, w: Tensor) -> _Row:
         rounding = FACTOR * (moved[0] * 2.0**-row.structure.bits + moved[1])
         wrong &= ~((row.got - row.expected).abs() <= rounding)
     return replace(again, wrong=wrong)
+
+
+def _sets_in_gradually(asked: Asked, row: _Row) -> bool:
+    """Whether half as many binary orders lose digits already, and far fewer: no threshold does so.
+
+    To multiply by a power of two is exact.
+    """
+    bits, half = row.structure.bits, row.structure.bits // 2
+    found = asked.claim.row(row.given * 2.0 ** (half - bits))
+    if isinstance(found, Raised):
+        return False
+    before, now = (
+        (one - row.expected).abs().nan_to_num(torch.inf).max() for one in (found * 2.0**-half, row.got)
+    )
+    return bool(0 < before < GRADUAL * now)
 
 
 def _takes_fewer_steps(asked: Asked, row: _Row) -> bool:
