@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -142,7 +143,7 @@ def _gain(fixed: dict[int, int], factor: int, level: int, open_pairs: dict[Pair,
 
 def _refuse_too_many(levels: Sequence[Sequence[int]]) -> None:
     counts = sorted((len(values) for values in levels), reverse=True)
-    rows = counts[0] * counts[1] if len(counts) > 1 else sum(counts)
+    rows = math.prod(counts[:2])
     if rows > MAX_ROWS:
         raise TooManyError(
             f"the lists need at least {rows} cases, and {MAX_ROWS} are allowed: shorten the longest"

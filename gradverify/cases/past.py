@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gradverify.cases.inputs import ChoicesSpec, ValueSpec
+from gradverify.cases.inputs import levels
 from gradverify.cases.sweep import Sweep, resized, with_each_option
 from gradverify.model import ALIGNED, Beyond, Case, SizeConstant, tensors_of
 
@@ -54,28 +54,25 @@ def past_constants(
     with_sizes = [c for c in cases if all(n > 0 for _, n in c.sizes)]
     if constants is None or not with_sizes:
         return (), ()
-    known = {constant.value for constant in constants}
-    every = (*constants, *(one for one in _given(sweep) if one.value not in known))
+    every = [*constants, *_given(sweep)]
     first, *others = with_each_option(with_sizes)
     found, untried = _past_of(sweep, first, cases, (*[MULTIPLES_OF_16] * bool(first.sizes), *every))
     for base in others:
         alike = [case for case in cases if case.options == base.options]
-        options = (f"{name}={value}," for name, value in base.options if (name, value) not in first.options)
-        said = "".join(options)
+        said = "".join(f"{n}={value}," for n, value in base.options if (n, value) not in first.options)
         more = _past_of(sweep, base, alike, every)[0]
         found += [replace(one, case=replace(one.case, id=f"{said}{one.case.id}")) for one in more]
     return tuple({one.case.id: one for one in found}.values()), untried
 
 
-def _given(sweep: Sweep) -> tuple[SizeConstant, ...]:
+def _given(sweep: Sweep) -> list[SizeConstant]:
     """Numbers that a call is given: how many rows are taken at once, how wide a window is."""
-    found: dict[int, SizeConstant] = {}
-    for item in sweep.inputs:
-        values = (item.value,) if isinstance(item, ValueSpec) else ()
-        for value in item.choices if isinstance(item, ChoicesSpec) else values:
-            if type(value) is int and LEAST_REPORTED <= value <= LARGEST_CONSTANT:
-                found.setdefault(value, SizeConstant(value, item.name, is_argument=True))
-    return tuple(found.values())
+    return [
+        SizeConstant(value, item.name, is_argument=True)
+        for item in sweep.inputs
+        for value in levels(item) or (getattr(item, "value", None),)
+        if type(value) is int and LEAST_REPORTED <= value <= LARGEST_CONSTANT
+    ]
 
 
 def _past_of(

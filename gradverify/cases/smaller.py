@@ -32,7 +32,7 @@ def smallest(sizes: Sizes, fails: Callable[[dict[str, int]], bool]) -> dict[str,
     All are made small together first; then one after the other, the largest first.
     """
     best, ones = dict(sizes), dict.fromkeys(sizes, 1)
-    if best != ones and all(best.values()) and fails(ones):
+    if all(best.values()) and fails(ones):
         return ones
     for name in sorted(best, key=lambda name: -best[name]):
         best[name] = _smallest_of(best, name, fails)
@@ -40,10 +40,5 @@ def smallest(sizes: Sizes, fails: Callable[[dict[str, int]], bool]) -> dict[str,
 
 
 def _smallest_of(best: Sizes, name: str, fails: Callable[[dict[str, int]], bool]) -> int:
-    size = best[name]
-    for n in range(1, min(size, ONE_BY_ONE + 1)):
-        if fails({**best, name: n}):
-            return n
-    while size > 2 * ONE_BY_ONE and fails({**best, name: size // 2}):
-        size //= 2
-    return size
+    small = range(1, min(best[name], ONE_BY_ONE + 1))
+    return next((n for n in small if fails({**best, name: n})), best[name])

@@ -36,16 +36,13 @@ def left_out(plan: TargetPlan, asked: Asked) -> list[str]:
     sweep, inferred = asked.sweep, asked.inferred
     quick, thorough = asked.effort is Effort.QUICK, asked.effort is Effort.THOROUGH
     names = [f"`{item.name}`" for item in sweep.inputs if not inferred and _is_never_differentiated(item)]
-    undemanded = (
-        f"the gradient{'s' * (len(names) > 1)} of {', '.join(names)} (requires_grad: false)" if names else ""
-    )
     known = len(plan.declared or plan.cases)
     missing = known - len(plan.cases)
     sized = (inferred or not thorough) and not sweep.hook
     without_ends = any({0, 1} - {*values} for _, values in sweep.sizes)
     rows = [
         # backward may return one all the same
-        (undemanded, undemanded),
+        (names, f"the gradient{'s' * (len(names) > 1)} of {', '.join(names)} (requires_grad: false)"),
         (missing, f"{missing} other case{'s' * (missing > 1)}"),
         (not thorough and sweep.rows == PAIRWISE and not are_few(sweep, known), BEYOND_PAIRS),
         (quick, "extreme and special values"),

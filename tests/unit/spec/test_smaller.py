@@ -41,12 +41,6 @@ def test_each_size_goes_down_as_far_as_it_fails(fails, expected):
     assert len(asked) <= 12
 
 
-def test_a_large_size_is_halved_down_to_what_it_takes():
-    ask, asked = counted(lambda s: s["n"] > 30)
-    assert smallest({"n": 130}, ask) == {"n": 32}
-    assert len(asked) <= 8
-
-
 def test_an_empty_case_stays_empty():
     ask, _ = counted(lambda s: s["b"] == 0)
     assert smallest({"b": 0, "n": 4}, ask) == {"b": 0, "n": 1}
