@@ -9,21 +9,24 @@ from pathlib import Path
 _GROUP = Path("/sys/fs/cgroup")
 """Of a process in a container its own limits (the kernel's documentation of cgroup v2, memory interface)."""
 
+_MACHINE = Path("/proc/meminfo")
+"""Read where it is, in kB: to import psutil takes as long as some commands do."""
+
 LEAST_LEFT = 1 / 16
 """Of all memory. With less the system soon ends a process, and not always the one that took it."""
 
 
-def _of_group(file: str, key: str = "") -> int | None:
+def _number(file: Path, key: str = "") -> int | None:
     """The number in a file, or behind a key in it; None where there is none."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        words = (_GROUP / file).read_text("ascii").split()
+        words = file.read_text("ascii").split()
         return int(words[words.index(key) + 1 if key else 0])
     return None
 
 
 def all_bytes() -> int:
     """The memory of this machine, or less where the system gives less to this process; 0 if not known."""
-    found = [_of_group("memory.max") or 0]
+    found = [_number(_GROUP / "memory.max") or 0]
     with contextlib.suppress(OSError, ValueError, AttributeError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min((one for one in found if one > 0), default=0)
@@ -31,13 +34,18 @@ def all_bytes() -> int:
 
 def bytes_left() -> int:
     """What can be taken before the system ends processes; what it keeps of files it gives back."""
-    import psutil  # noqa: PLC0415 - once something has run for a while
-
-    left: int = psutil.virtual_memory().available
-    most, taken = _of_group("memory.max"), _of_group("memory.current")
+    available = _number(_MACHINE, "MemAvailable:")
+    left = _available() if available is None else available << 10
+    most, taken = _number(_GROUP / "memory.max"), _number(_GROUP / "memory.current")
     if most is not None and taken is not None:
-        left = min(left, most - taken + (_of_group("memory.stat", "inactive_file") or 0))
+        left = min(left, most - taken + (_number(_GROUP / "memory.stat", "inactive_file") or 0))
     return max(0, left)
+
+
+def _available() -> int:
+    import psutil  # noqa: PLC0415 - where the system has no such file
+
+    return int(psutil.virtual_memory().available)
 
 
 def resident_mib(group: int) -> int:
