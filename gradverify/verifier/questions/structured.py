@@ -132,12 +132,14 @@ def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
     w = probe(outputs.size, asked.key + 29)
     made = _distinct(w, outputs)
     beside = [w if s.bits else u + w for s, u in made.items()]
-    found = asked.claim.rows(torch.stack([w, *made.values(), *beside]))
+    derived = _derived(asked, made) if sample.is_first_draw else None
+    found = asked.claim.rows(torch.stack([w, *made.values(), *(beside if derived is None else ())]))
     if isinstance(found, Raised):
         yield from _refused(sample, asked, made)
         return
     usual, *rows = found
-    every = zip(made.items(), beside, rows[: len(made)], rows[len(made) :], strict=True)
+    expected = rows[len(made) :] if derived is None else [d + usual * (not s.bits) for s, d in derived]
+    every = zip(made.items(), beside, rows[: len(made)], expected, strict=True)
     for (s, given), other, got, theirs in every:
         row = _compared(asked, s, (given, other), (got, theirs, usual))
         if bool(row.wrong.any()):
@@ -147,6 +149,15 @@ def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
             fewer = s.bits < 0 and asked.iterates and _takes_fewer_steps(asked, row)
             yield replace(told, severity=Severity.WARNING, hint=OF_AN_ITERATION) if fewer else told
             return
+
+
+def _derived(asked: Asked, made: dict[Structure, Tensor]) -> list[tuple[Structure, Tensor]] | None:
+    """What derived gives for each, scaled back, which takes no call; None where it is not to be trusted."""
+    is_trusted = asked.trust.confirmed and not asked.hides
+    found = asked.witness.rows(torch.stack([*made.values()])) if asked.witness and is_trusted else None
+    if found is None or isinstance(found, Raised):
+        return None
+    return [(s, row * 2.0**-s.bits) for s, row in zip(made, found, strict=True)]
 
 
 def _distinct(w: Tensor, outputs: Layout) -> dict[Structure, Tensor]:
