@@ -94,8 +94,8 @@ def judge_call(call: NativeCall, truth: Truth, *, briefly: bool = False) -> list
         held = Judgement(value, call.form, mine, exact, wanted, lost)
         judged = held if briefly else _by_rounding(held, truth, number, hides=call.hides)
         judged = _under_the_cap(judged, truth, number, absorbed[number], within)
-        unseen = call.hides or truth.noise[number] is None
-        unexplained = judged.gross and not briefly and unseen and judged.value.output is None
+        suspected = judged.gross and not briefly and judged.value.output is None
+        unexplained = suspected and (call.hides or truth.noise[number] is None)
         found.append(replace(judged, unexplained=unexplained))
     return found
 
