@@ -202,6 +202,19 @@ class Inverse(
 ):
     pass
 
+class ExponentialUnseen(
+    function(
+        lambda x: torch.from_numpy(torch.matrix_exp(x.detach()).numpy().copy()),
+        lambda g, x: (
+            torch.matrix_exp(
+                torch.cat([torch.cat([x.mT, g], -1), torch.cat([torch.zeros_like(x), x.mT], -1)])
+            )[: len(x), len(x) :],
+        ),
+    )
+):
+    pass
+
+
 class Grid(
     function(
         lambda x: torch.from_numpy((x.detach().numpy() + 1e6) - 1e6), lambda g, x: (g.clone(),)
@@ -302,6 +315,7 @@ functions:
   Largest: {inputs: {x: {shape: [3, 4], ties: true}, y: {shape: [3, 4], ties: true}}}
   Inverse: {inputs: {x: {shape: [4], range: [0.001, 1000]}}}
   Grid: {inputs: {x: [4]}}
+  ExponentialUnseen: {inputs: {x: [4, 4]}}
   SaturatedTanh: {inputs: {x: [3, 4]}}
   KeptInHalf: {inputs: {x: [3, 4]}}
   Rounded: {inputs: {x: [3, 4]}}
@@ -333,7 +347,7 @@ WRONG = {
 
 RIGHT = (
     "Largest", "Inverse", "Grid", "SaturatedTanh", "KeptInHalf", "Rounded", "Cold", "RootOfSquare",
-    "LosesDigitsTwice", "Tail", "ReLU", "ZeroWhereDerivedIsNoNumber",
+    "LosesDigitsTwice", "Tail", "ReLU", "ZeroWhereDerivedIsNoNumber", "ExponentialUnseen",
 )  # fmt: skip
 """None fails; those that are quantised are rather inconclusive."""
 
