@@ -34,8 +34,8 @@ vanish beside them, that are no mistake."""
 
 
 SLIGHT = 1e-2
-"""Share of the largest entry up to which a dtype that nobody listed is off without being an error
-(`product.md`, GV601)."""
+"""Share of the largest entry by which a gradient may be off in a dtype that nobody listed: a warning up to
+here, an error beyond (`gradverify explain GV601`)."""
 
 
 @dataclass(frozen=True)
