@@ -22,6 +22,8 @@ def sizes_of(asked: Asked, case: Case) -> dict[str, int]:
 
 def at_sizes_of(asked: Asked, case: Case, sizes: Sizes) -> Case | None:
     """A case at other sizes, seeded as any case; None where the spec forbids them."""
+    if sizes == sizes_of(asked, case):
+        return case
     found = resized(with_lengths_named(asked.sweep), case, sizes)
     return None if found is None else in_call_order(found, asked.seed, asked.name, asked.order)
 

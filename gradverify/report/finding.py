@@ -110,7 +110,8 @@ def _shrunk_words(case: CasePoint) -> str:
     there = case.shrunk
     if there is None:
         return ""
-    smaller = ", ".join(f"{name}={n}" for name, n in there.sizes if there.sizes != case.sizes)
+    named = case.sizes and there.sizes != case.sizes  # written lengths have no names that anybody knows
+    smaller = ", ".join(f"{name}={n}" for name, n in there.sizes if named)
     smaller = smaller or ("smaller tensors" if there.id != case.id else "")
     at = f" at {smaller}" if smaller else ""
     plain = " with plain values" if there.point is Point.PLAIN else ""
