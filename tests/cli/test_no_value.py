@@ -97,7 +97,9 @@ functions:
   Root: {inputs: {a: {shape: [n], range: [0.1, 10]}, b: {shape: [n], range: [0.1, 10]}}}
   Root@apart: {inputs: {a: {shape: [n], range: [20, 30]}, b: {shape: [n], range: [0.1, 10]}}}
   Quotient: {inputs: {a: [n], b: {shape: [n], range: [-10, 10]}}}
-  MeanOfTies: {inputs: {a: {shape: [n], range: [0.001, 1000]}, b: {shape: [n], range: [0.001, 1000]}}}
+  MeanOfTies:
+    dtypes: [float64]
+    inputs: {a: {shape: [n], range: [0.001, 1000]}, b: {shape: [n], range: [0.001, 1000]}}
   Masked: {inputs: {x: {shape: [n, 6], range: [-5, 5]}, mask: {shape: [n, 6], dtype: bool}}}
 """
 

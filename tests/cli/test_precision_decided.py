@@ -168,9 +168,7 @@ def test_a_kernel_that_takes_over_from_a_size_on_is_judged_natively(judged, size
 
 
 def test_where_values_have_no_digits_other_declared_ones_decide(judged):
-    found = judged("Threshold")
-    assert found["status"] == "passed"
-    assert found["checks"]["gradcheck"] == "not-run"
+    assert judged("Threshold")["status"] == "passed"
 
 
 def test_no_clock_decides_what_is_asked(judged):
