@@ -13,7 +13,7 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "calls.py"
 MOST = 300
 """Calls of a right Function with four cases, one combination of options, in float64 and float32."""
 
-OF_TWO_COMBINATIONS = 430
+OF_TWO_COMBINATIONS = 360
 """The same with a bias that may be None."""
 
 

@@ -27,8 +27,8 @@ from gradverify.verifier.diagnose.edits.search import known_backwards, one_edit
 from gradverify.verifier.diagnose.evidence import Cause, InBackward, Options, Pair, in_words
 from gradverify.verifier.diagnose.ladder import diagnose, together
 from gradverify.verifier.numerics.tracing import is_straight, operations
-from gradverify.verifier.questions.composite import composite_of
 from gradverify.verifier.questions.findings import FIRST_ORDER_ONLY
+from gradverify.verifier.questions.reference import composite_of
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.verify.kept import Build, Kept, Place
 

@@ -19,21 +19,18 @@ from torch import Tensor
 
 from gradverify.model import ACROSS_CASES, Finding, Severity
 from gradverify.rules import rule
-from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.guard.memory import filled_memory
 from gradverify.verifier.inputs.arguments import arguments_of_call
-from gradverify.verifier.numerics.calling import Gradients, Snapshot, copies
+from gradverify.verifier.numerics.calling import Snapshot
 from gradverify.verifier.questions.call import backward, called
-from gradverify.verifier.questions.result import NOT_REPEATED, SAME_NUMBERS
+from gradverify.verifier.questions.result import NOT_REPEATED, SAME_NUMBERS, CheckResult
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.verified import (
     Variant,
-    Varied,
     Verified,
-    cotangents,
     drawn_again,
     known,
+    ran,
 )
 
 MORE_CALLS = 4
@@ -52,15 +49,7 @@ UNWRITTEN_HINT = (
     "it with zeros, or write all of it."
 )
 
-FIRST_CALL = Variant(
-    "GV408",
-    "in the first call at these sizes",
-    "What is set up once (tuning trials, a buffer, a cache) must leave nothing behind in the result of the "
-    "call that sets it up.",
-    ", which later calls give",
-)
-
-MOST_CASES = 12
+MOST_CASES = 4
 """Cases that overlap in a row."""
 
 INTERLEAVED = Variant(
@@ -76,30 +65,18 @@ OVERLAPPED = replace(
 )
 
 
-def early_gradient(sample: Sample) -> Gradients | None:
-    """The gradient of the first backward of all, to hold against later ones; None where it raises."""
-    ran = _run(sample) if sample.subject.is_first_of_options else None
-    return None if ran is None else sample.inputs.unflatten(ran[sample.problem.outputs.size :])
-
-
-def first_call(base: Verified, early: Gradients) -> Varied:
-    """GV408: the first backward at these sizes gives what later ones give."""
-    return Varied.of(FIRST_CALL.differs(base, base.difference(early)))
-
-
-def again(base: Verified) -> Varied:
+def again(base: Verified) -> CheckResult:
     """The verified call again: in fresh memory full of NaN, and as it is where that makes a difference."""
     sample, is_alone = base.sample, base.sample.subject.across is None
-    first = torch.cat([base.values, base.gradient])
-    filled = _run(sample, fill=True) if is_alone else None
-    if filled is not None and torch.equal(filled, first):
-        return Varied.of(calls=["again", "memory full of NaN"])
+    filled = ran(sample, fill=True) if is_alone else None
+    if filled and torch.equal(filled.values, base.values) and torch.equal(filled.gradient, base.gradient):
+        return CheckResult.of(calls=["again", "memory full of NaN"])
     # Torch's deterministic mode may itself sum in another order, draw other numbers, or be refused.
-    plain = _run(sample)
+    plain = ran(sample)
     if plain is None:
-        return Varied()
-    found = next(iter(read_unwritten(sample)), None) if is_alone else None
-    return Varied.of(found or _unrepeated(base, plain), calls=["again"])
+        return CheckResult()
+    unwritten = read_unwritten(sample) if is_alone else ()
+    return CheckResult.of(*(unwritten or [_unrepeated(base, plain)]), calls=["again"])
 
 
 def unrepeatable(sample: Sample) -> tuple[Finding, ...]:
@@ -129,43 +106,26 @@ def read_unwritten(sample: Sample) -> tuple[Finding, ...]:
 
 def _nan(sample: Sample, *, fill: bool) -> Tensor:
     """Which entries of result and gradient are NaN; where it raises, those that say nothing."""
-    ran = _run(sample, fill=fill)
-    size = sample.problem.outputs.size + sample.inputs.size
-    return torch.full((size,), not fill) if ran is None else ran.isnan()
+    found = ran(sample, fill=fill)
+    if found is None:
+        return torch.full((sample.problem.outputs.size + sample.inputs.size,), not fill)
+    return torch.cat([found.values, found.gradient]).isnan()
 
 
-def _run(sample: Sample, *, fill: bool | None = None) -> Tensor | None:
-    """Result and gradient of a fresh call, flat and one after the other; None where it raises."""
-    outputs = sample.problem.outputs
-    if not sample.inputs.size or not outputs.size:
-        return None
-    with filled_memory(fill=fill) if fill is not None else torch.enable_grad():
-        call = called(sample)
-        if isinstance(call, Raised):
-            return None
-        # As it is before another call could touch it.
-        values = guard.call(outputs.flatten, copies(call.value.outputs))
-        result = backward(sample, call.value, outputs.unflatten(cotangents(sample)))
-    if isinstance(values, Raised) or isinstance(result, Raised):
-        return None
-    return torch.cat([values.value, sample.inputs.flatten(result.value)])
-
-
-def _unrepeated(base: Verified, ran: Tensor) -> Finding | None:
-    """What it means that a run is not bit by bit the verified one."""
-    outputs, gradient = base.sample.problem.outputs, ran[base.sample.problem.outputs.size :]
-    moved = base.forward_difference(outputs.unflatten(ran[: outputs.size]), same=True)
+def _unrepeated(base: Verified, now: Verified) -> Finding | None:
+    """What it means that a call is not bit by bit the verified one."""
+    moved = base.differs(now.values, of_forward=True, same=True)
     if moved is not None:
         said = f"forward does not repeat itself: with every random state replayed it gave {moved.values}"
         return base.finding("GV109", said, hint=SAME_NUMBERS)
-    worst = base.unrepeated(gradient)
+    worst = base.differs(now.gradient, same=True)
     if worst is not None:
         said = (
             f"backward does not repeat itself: the same call gave {worst.place} as {worst.values}, "
             "far beyond rounding, with every random state replayed"
         )
         return base.finding("GV410", said, hint=NONDETERMINISTIC_HINT, input=worst.name, cause=NOT_REPEATED)
-    spread = float((gradient - base.gradient).abs().max())
+    spread = float((now.gradient - base.gradient).abs().max())
     if not spread:
         return None
     said = (
@@ -176,7 +136,7 @@ def _unrepeated(base: Verified, ran: Tensor) -> Finding | None:
     return base.finding("GV410", said, hint=hint, severity=Severity.NOTE)
 
 
-def overlapping(base: Verified) -> Varied:
+def overlapping(base: Verified) -> CheckResult:
     """Two further calls between forward and backward of the first; backward of one of them comes first.
 
     So neither the last call kept, nor the first, nor the last one that is left gives the first its own. What
@@ -185,27 +145,31 @@ def overlapping(base: Verified) -> Varied:
     sample, other = base.sample, drawn_again(base.sample) or base.sample.arguments
     first = called(sample)
     if isinstance(first, Raised):
-        return Varied()
+        return CheckResult()
     held = {"forward": [Snapshot.of(o.detach()) for o in first.value.outputs]}
     one, last = called(sample, other), called(sample, other)
+    found = None
     if isinstance(one, Returned) and isinstance(last, Returned):
         other_gradient = backward(sample, one.value, [torch.ones_like(o) for o in one.value.outputs])
         if isinstance(other_gradient, Returned):
             held["backward"] = [Snapshot.of(g) for g in other_gradient.value if g is not None]
         found = INTERLEAVED.gradient(base, backward(sample, first.value, base.grad_outputs()))
-        if found is not None:
-            return Varied.of(replace(found, cause="stale"), calls=["interleaved"])
-    who = next((who for who, kept in held.items() if any(one.rewritten for one in kept)), None)
-    if who is not None:  # a buffer of the class, which the next call writes into
-        said = f"what {who} returned changes with the next call: that writes into the same memory"
-        hint = "Return a tensor of its own (clone it): what was returned is the caller's, who may keep it."
-        return Varied.of(base.finding("GV408", said, hint=hint))
-    there = replace(sample, arguments=other)
-    module = None if sample.subject.again is None else _overlapped(base, there, INTERLEAVED)
-    return Varied.of(module, calls=["interleaved", "kept gradient"])
+        found = found and replace(found, cause="stale")
+    for who, kept in held.items():
+        if not found and any(
+            tensor.rewritten for tensor in kept
+        ):  # a buffer, which the next call writes into
+            said = f"what {who} returned changes with the next call: that writes into the same memory"
+            hint = (
+                "Return a tensor of its own (clone it): what was returned is the caller's, who may keep it."
+            )
+            found = base.finding("GV408", said, hint=hint)
+    if not found and sample.subject.again is not None:
+        found = _overlapped(base, replace(sample, arguments=other), INTERLEAVED)
+    return CheckResult.of(found, calls=["interleaved", "kept gradient"])
 
 
-def overlapping_cases(samples: Iterable[Sample], unlisted: Iterable[Sample] = ()) -> Varied:
+def overlapping_cases(samples: Iterable[Sample], unlisted: Iterable[Sample] = ()) -> CheckResult:
     """Forward of each case between forward and backward of the one before it.
 
     A size that a spec gives one value is the same in all of them; of `unlisted` cases, at other sizes,
@@ -214,19 +178,16 @@ def overlapping_cases(samples: Iterable[Sample], unlisted: Iterable[Sample] = ()
     bases = [base for base in map(known, samples) if base is not None][:MOST_CASES]
     later = [base.sample for base in (*bases[1:], *bases[:1])] if len(bases) > 1 else []
     notes: list[Finding] = []
-    for base, other in zip(bases, later, strict=False):
-        found = _overlapped(base, other, OVERLAPPED)
+    for base, other in (*zip(bases, later, strict=False), *zip(bases, unlisted, strict=False)):
+        found = _overlapped(base, other, replace(OVERLAPPED, when=f"{OVERLAPPED.when} ({other.case.id})"))
         if found is not None and found.severity is Severity.ERROR:
-            return Varied.of(found)
-        notes += [found] if found else []
-    for base, other in zip(bases, unlisted, strict=False):
-        found = _overlapped(base, other, replace(OVERLAPPED, when=f"after a call at {other.case.id}"))
-        if found is not None and found.severity is Severity.ERROR:
+            if any(other is listed for listed in later):
+                return CheckResult.of(found)
             said = f"{found.message}; no spec lists such sizes"
             hint = f"{STATE_HINT} List these sizes, if they are valid: then this is an error (GV408)."
-            severity = rule("GV109").severity
-            notes.append(replace(found, code="GV109", severity=severity, message=said, hint=hint))
-    return Varied.of(*notes[:1], calls=["interleaved with other cases"][: len(later)])
+            found = replace(found, code="GV109", severity=rule("GV109").severity, message=said, hint=hint)
+        notes += [found] if found else []
+    return CheckResult.of(*notes[:1], calls=["interleaved with other cases"][: len(later)])
 
 
 def _overlapped(base: Verified, later: Sample, variant: Variant) -> Finding | None:

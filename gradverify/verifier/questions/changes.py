@@ -8,7 +8,7 @@ one change, else to two.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, zip_longest
 from typing import Any
@@ -28,9 +28,9 @@ from gradverify.verifier.questions.layouts import (
     TRANSPOSED,
     Arrangement,
     arranged,
-    described,
 )
-from gradverify.verifier.questions.verified import Variant, Varied, Verified
+from gradverify.verifier.questions.result import CheckResult
+from gradverify.verifier.questions.verified import Variant, Verified
 from gradverify.verifier.questions.wording import listed_names, output_name
 
 MOST_ALONE = 4
@@ -79,43 +79,47 @@ class Change:
 
     code: str
     """Of what it finds alone: a call has one of each."""
-    said: str
-    """`grad_output is transposed`."""
     places: frozenset[int]
     """The arguments or grad_outputs that are laid out, the inputs that are frozen, the outputs undefined."""
+    said: str = ""
+    """What is not as before; of a layout its places say it."""
     layout: Arrangement | None = None
+
+    @property
+    def each(self) -> tuple[Change, ...]:
+        """The same of one tensor at a time; none of what has no layout."""
+        places = sorted(self.places)[:MOST_ALONE] if self.layout is not None else ()
+        return tuple(replace(self, places=frozenset({place})) for place in places)
 
 
 Row = Sequence[Change]
 
 
-def changes(base: Verified) -> Varied:
+def changes(base: Verified) -> CheckResult:
     """Every pair of changes at the first case, each once at other options, a few together at other sizes."""
     subject = base.sample.subject
     kinds, nothing = list(_kinds(base)), _undefined(base)[-1:]
     if not subject.is_base or subject.brief:
         kinds = [([], [*strong, *once]) for strong, once in kinds]
     rows = _in_pairs(kinds)
-    if not subject.is_first_of_options:
-        return _asked(base, rows[:1])
-    return _asked(base, [*(rows[:1] if subject.brief else rows), *zip(nothing)])
+    if subject.brief or not subject.is_first_of_options:
+        rows = rows[:1]
+    return _asked(base, [*rows, *zip(nothing)] if subject.is_first_of_options else rows)
 
 
-def requires_grad_subsets(base: Verified) -> Varied:
+def requires_grad_subsets(base: Verified) -> CheckResult:
     """The requires_grad sets alone."""
     return _asked(base, list(zip(_subsets(base))))
 
 
 def _kinds(base: Verified) -> Iterator[tuple[list[Change], list[Change]]]:
     """Of each kind what is met with every other one, and what is met once."""
-    for code, written, draws in (
-        (OF_GRAD_OUTPUT, "GV401", base.backward_draws),
-        (OF_INPUTS, "GV402", base.draws),
-    ):
-        if not draws and written not in base.found:
-            strong = _layouts(base, code, STRONG)
-            alone = _alone(base, strong[0]) if strong and code == OF_INPUTS else []
-            yield strong, [*_layouts(base, code, ONCE[code]), *alone]
+    if not base.backward_draws and "GV401" not in base.found:
+        yield _layouts(base, OF_GRAD_OUTPUT, STRONG), _layouts(base, OF_GRAD_OUTPUT, ONCE[OF_GRAD_OUTPUT])
+    if not base.draws and "GV402" not in base.found:
+        strong = _layouts(base, OF_INPUTS, STRONG)
+        alone = [one for change in strong[:1] if len(change.places) > 1 for one in change.each]
+        yield strong, [*_layouts(base, OF_INPUTS, ONCE[OF_INPUTS]), *alone]
     yield _subsets(base), []
     yield [] if base.draws else _undefined(base)[:-1], []
 
@@ -134,22 +138,8 @@ def _layouts(base: Verified, code: str, layouts: Sequence[Arrangement]) -> list[
     """All tensors that have a layout in it, for each of several."""
     tensors, found = _tensors(base, code), []
     for layout in layouts:
-        places = [k for k, (_, tensor) in tensors.items() if layout.arrange(tensor) is not None]
-        who = "every grad_output" if code == OF_GRAD_OUTPUT else "every input"
-        whole = Change(code, f"{who} is {layout.name}", frozenset(places), layout)
-        found += [whole] if len(places) > 1 else _alone(base, whole)
-    return found
-
-
-def _alone(base: Verified, change: Change) -> list[Change]:
-    """The same of one tensor at a time."""
-    layout, found = change.layout, list[Change]()
-    for place in sorted(change.places)[:MOST_ALONE] if layout else ():
-        name, tensor = _tensors(base, change.code)[place]
-        made = layout.arrange(tensor) if layout else None
-        if layout and made is not None:
-            said = f"{name} is {layout.name} ({described(made)})"
-            found.append(replace(change, said=said, places=frozenset({place})))
+        places = frozenset(k for k, (_, one) in tensors.items() if layout.arrange(one) is not None)
+        found += [Change(code, places, layout=layout)] if places else []
     return found
 
 
@@ -157,14 +147,13 @@ def _subsets(base: Verified) -> list[Change]:
     """Proper subsets, the smallest first: a finding should name the fewest inputs."""
     count = len(base.names)
     sizes = range(1, count) if count <= ALL_SUBSETS else (1, count - 1)
-    return [
-        Change(
-            OF_SUBSET, f"only {names} require{'s' * (size == 1)} grad", frozenset(range(count)) - {*chosen}
-        )
-        for size in sizes[: 1 if base.sample.subject.brief else None]
-        for chosen in combinations(range(count), size)
-        for names in [listed_names([base.names[k] for k in chosen])]
-    ]
+    found = []
+    for size in sizes[: 1 if base.sample.subject.brief else None]:
+        for chosen in combinations(range(count), size):
+            names = listed_names([base.names[k] for k in chosen])
+            said = f"only {names} require{'s' * (size == 1)} grad"
+            found.append(Change(OF_SUBSET, frozenset(range(count)) - {*chosen}, said))
+    return found
 
 
 def _undefined(base: Verified) -> list[Change]:
@@ -174,7 +163,7 @@ def _undefined(base: Verified) -> list[Change]:
     sets["grad_output of every output" if sets else "grad_output"] = {*range(len(names))}
     if not base.sample.subject.has_python_backward:
         return []
-    return [Change(UNDEFINED, f"{said} is undefined (None)", frozenset(k)) for said, k in sets.items()]
+    return [Change(UNDEFINED, frozenset(k), f"{said} is undefined (None)") for said, k in sets.items()]
 
 
 def _in_pairs(kinds: Sequence[tuple[list[Change], list[Change]]]) -> list[Row]:
@@ -194,55 +183,46 @@ def _in_pairs(kinds: Sequence[tuple[list[Change], list[Change]]]) -> list[Row]:
     return list(dict.fromkeys(filter(None, changed)))
 
 
-@dataclass(frozen=True)
-class _Calls:
-    """Calls with changes, held against the gradient for what backward is given."""
+def _finding(base: Verified, row: Row) -> Finding | None:
+    """What is wrong with a call; a note where it raises what is no accident."""
+    first, frozen, undefined = row[0], _of(row, OF_SUBSET), _of(row, UNDEFINED)
+    call = called(base.sample, frozen=frozen, arrange=partial(_laid, row, OF_INPUTS))
+    alone = len(row) == 1
+    variant = Variant(
+        first.code,
+        "when " + " and ".join(_said(base, change) for change in row),
+        HINTS[first.code] if alone else TOGETHER,
+        THAN.get(first.code, "") if alone else "",
+    )
+    if isinstance(call, Raised):
+        return variant.raised(base, call.error, "forward")
+    given = _laid(row, OF_GRAD_OUTPUT, base.grad_outputs())
+    counted = [None if k in undefined else g.contiguous() for k, g in enumerate(given)]
+    there = base.of(base.sample.problem.outputs.flatten(counted))
+    if there is None:
+        return None
+    hide: Any = torch._C._functions.UndefinedGrad()  # noqa: SLF001 - as gradcheck does
+    outputs = (hide(o) if k in undefined else o for k, o in enumerate(call.value.outputs))
+    hidden = Returned(replace(call.value, outputs=tuple(outputs)))
+    raising = replace(variant, is_mistake=partial(_is_mistake, {change.code for change in row}))
+    return raising.judged(there, hidden, given, frozenset(range(len(base.names))) - frozen)
 
-    base: Verified
-    known: dict[tuple[float, ...], Verified | None] = field(default_factory=dict)
-    """The verified call with other grad_outputs, by these."""
 
-    def finding(self, row: Row) -> Finding | None:
-        """What is wrong with a call; a note where it raises what is no accident."""
-        base, first, frozen, undefined = self.base, row[0], _of(row, OF_SUBSET), _of(row, UNDEFINED)
-        call = called(base.sample, frozen=frozen, arrange=partial(_laid, row, OF_INPUTS))
-        alone = len(row) == 1
-        variant = Variant(
-            first.code,
-            "when " + " and ".join(change.said for change in row),
-            HINTS[first.code] if alone else TOGETHER,
-            THAN.get(first.code, "") if alone else "",
-        )
-        if isinstance(call, Raised):
-            return variant.raised(base, call.error, "forward")
-        given = _laid(row, OF_GRAD_OUTPUT, base.grad_outputs())
-        counted = [None if k in undefined else g.contiguous() for k, g in enumerate(given)]
-        there = self.of(base.sample.problem.outputs.flatten(counted))
-        if there is None:
-            return None
-        hide: Any = torch._C._functions.UndefinedGrad()  # noqa: SLF001 - as gradcheck does
-        outputs = (hide(o) if k in undefined else o for k, o in enumerate(call.value.outputs))
-        hidden = Returned(replace(call.value, outputs=tuple(outputs)))
-        raising = replace(variant, is_mistake=partial(_is_mistake, {change.code for change in row}))
-        return raising.judged(there, hidden, given, frozenset(range(len(base.names))) - frozen)
+def _said(base: Verified, change: Change) -> str:
+    """`grad_output is transposed`, `every input is transposed`."""
+    if change.layout is None:
+        return change.said
+    every = "every grad_output" if change.code == OF_GRAD_OUTPUT else "every input"
+    place, *others = change.places
+    return f"{every if others else _tensors(base, change.code)[place][0]} is {change.layout.name}"
 
-    def of(self, u: Tensor) -> Verified | None:
-        """The verified call with other grad_outputs; a verified gradient is linear in them."""
-        if torch.equal(u, self.base.u):
-            return self.base
-        if not u.any():
-            return replace(self.base, u=u, gradient=torch.zeros_like(self.base.gradient))
-        key = tuple(u.tolist())
-        if key not in self.known:
-            self.known[key] = self.base.of(u)
-        return self.known[key]
 
-    def narrowed(self, row: Row, shown: Finding) -> tuple[Row, Finding]:
-        """The fewest changes of a call that show something, and what: one tensor's, one, two, or all."""
-        each = [(one,) for c in row for one in (*(_alone(self.base, c) if len(c.places) > 1 else ()), c)]
-        parts = [*each, *combinations(row, 2)] if len(row) > 1 else each[:-1]
-        found = [(part, f) for part in parts if (f := self.finding(part))]
-        return max([*found, (row, shown)], key=lambda pair: _is_error(pair[1]))
+def _narrowed(base: Verified, row: Row, shown: Finding) -> tuple[Row, Finding]:
+    """The fewest changes of a call that show something, and what: one tensor's, one, two, or all."""
+    each = [(one,) for c in row for one in (*(c.each if len(c.places) > 1 else ()), c)]
+    parts = [*each, *combinations(row, 2)] if len(row) > 1 else each[:-1]
+    found = [(part, f) for part in parts if (f := _finding(base, part))]
+    return max([*found, (row, shown)], key=lambda pair: _is_error(pair[1]))
 
 
 def _of(row: Row, code: str) -> frozenset[int]:
@@ -265,13 +245,13 @@ def _is_error(finding: Finding) -> bool:
     return finding.severity is Severity.ERROR
 
 
-def _asked(base: Verified, rows: Sequence[Row]) -> Varied:
+def _asked(base: Verified, rows: Sequence[Row]) -> CheckResult:
     """What is wrong with some calls, each narrowed to as few changes as show it."""
-    calls, findings, left_out = _Calls(base), dict[str, Finding](), set[Change | str]()
+    findings, left_out = dict[str, Finding](), set[Change | str]()
     for whole in rows:
         row = [c for c in whole if not {c, c.code} & left_out]
-        while row and (shown := calls.finding(row)) is not None:
-            part, found = calls.narrowed(row, shown)
+        while row and (shown := _finding(base, row)) is not None:
+            part, found = _narrowed(base, row, shown)
             codes = {c.code for c in part}
             if found.code not in findings or _is_error(found):
                 findings[found.code] = found
@@ -282,4 +262,5 @@ def _asked(base: Verified, rows: Sequence[Row]) -> Varied:
     kept = [frozenset(), *(change.places for change in met if change.code == OF_SUBSET)]
     subsets = [",".join(n for k, n in enumerate(base.names) if k not in frozen) for frozen in kept]
     together = ("two changes together",) if any(len(row) > 1 for row in rows) else ()
-    return Varied(tuple(findings.values()), Swept(tuple(sorted(laid)), tuple(subsets), together))
+    swept = Swept(tuple(sorted(laid)), tuple(subsets), together)
+    return CheckResult.of(*findings.values()).beside(CheckResult(swept=swept))

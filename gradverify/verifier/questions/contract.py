@@ -10,16 +10,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
 from torch import nn
 
 from gradverify.model import Finding, Severity
 from gradverify.verifier.questions.reading import Irregularity, Remark
 from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.witnessing import witnesses_of
 from gradverify.verifier.questions.wording import listed_names
 
 PLACES = "Return one value for each argument of forward after ctx, in its order: None where none is needed."
+
+
+SHAPE = "backward returned a gradient of shape {got} for `{name}`, whose shape is {expected}"
+
+ANOTHER = "Return a gradient of the shape of `{name}`: is it that of another input?"
+
+SAID = {
+    Irregularity.SHAPE_REFUSED: ("GV103", SHAPE, ANOTHER),
+    Irregularity.SHAPE_SUMMED: ("GV103", f"{SHAPE}; the engine sums it", ANOTHER),
+    Irregularity.NOT_FOR_TENSOR: (
+        "GV105",
+        "backward returned {got} for `{name}`, which is not a tensor",
+        "Return None in its place, and check the order: that of forward's arguments.",
+    ),
+    Irregularity.DTYPE: (
+        "GV104",
+        "backward returned a gradient of {got} for `{name}`, which is {expected}: the engine casts it",
+        "Allocate gradients with the dtype of the input (torch.empty_like); of a complex one its `.real`.",
+    ),
+}
+"""By what is irregular: the code, what is said, and what to do."""
 
 
 def contract(sample: Sample, first: FirstOrder) -> CheckResult:
@@ -55,32 +76,15 @@ def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding:
         said = f"backward returned {got} gradients, forward takes {expected} arguments"
         return sample.finding("GV105", said, hint=PLACES)
     name = sample.arguments[remark.position].name
-    wrong = any(f.input == name and f.severity is Severity.ERROR for f in first.result.findings)
-    code, severity = "GV103", Severity.ERROR
-    said = f"backward returned a gradient of shape {got} for `{name}`, whose shape is {expected}"
-    hint = f"Return a gradient of the shape of `{name}`: is it that of another input?"
-    if kind is Irregularity.NOT_FOR_TENSOR:
-        code, said = "GV105", f"backward returned {got} for `{name}`, which is not a tensor"
-        hint = "Return None in its place, and check the order: that of forward's arguments."
-    elif kind is Irregularity.DTYPE:
-        said = f"backward returned a gradient of {got} for `{name}`, which is {expected}: the engine casts "
-        said += "it, or refuses a complex one for a real input"
-        hint = (
-            "Allocate gradients with the dtype of the input (torch.empty_like); of a complex one its `.real`."
-        )
-        narrowed = first.single_precision or _is_narrowed_by_forward(sample, name)
-        code, severity = "GV104", Severity.NOTE if narrowed else Severity.ERROR
+    code, said, hint = SAID[kind]
+    severity = Severity.ERROR
+    if kind is Irregularity.DTYPE and (first.single_precision or witnesses_of(sample).of(sample).is_short):
+        severity = Severity.NOTE
     elif kind is Irregularity.SHAPE_SUMMED:
-        said += "; the engine sums it" if wrong else "; the engine sums it, rightly"
-        severity = Severity.ERROR if wrong else Severity.WARNING
+        wrong = any(f.input == name and f.severity is Severity.ERROR for f in first.result.findings)
+        said, severity = (said, severity) if wrong else (f"{said}, rightly", Severity.WARNING)
+    said, hint = (text.format(got=got, expected=expected, name=name) for text in (said, hint))
     return sample.finding(code, said, hint=hint, input=name, severity=severity)
-
-
-def _is_narrowed_by_forward(sample: Sample, name: str) -> bool:
-    """Whether every output has a dtype of fewer digits than the input: then so has every grad_output."""
-    given = sample.problem.primals[sample.problem.input_names.index(name)].dtype
-    outputs = [b.dtype for b in sample.problem.outputs.blocks]
-    return bool(outputs) and all(torch.finfo(d).eps > torch.finfo(given).eps for d in outputs)
 
 
 def old_style(sample: Sample) -> Finding:

@@ -52,6 +52,11 @@ NO_MEAN = (
     "; forward has a kink there, as where values are equal, and it is no mean of the gradients beside it"
 )
 
+NOT_MEANT = (
+    "Return the gradient of `{name}`. If none is intended, say so in the spec: "
+    "`{name}: {{..., requires_grad: false}}`."
+)
+
 NO_VALUE = "Leave out the sizes or values at which it is nan or inf: they have no derivative."
 REFERENCE = (
     "Let forward compute in the dtype it is given, or name a composite of plain torch operations as "
@@ -93,32 +98,35 @@ WHY: dict[Reason, tuple[str, str]] = {
 
 def wrong_gradient(sample: Sample, position: int, number_of_input: int, answer: Wrong) -> Finding:
     """GV101, GV107, GV108, GV110."""
-    several = sample.outputs_returned > 1
     made, derivative = _located(sample, position, number_of_input, answer)
-    worst, gradient = answer.entries[0], gradient_of(sample, position, made.input or "")
-    at = count_of(answer.wrong, answer.checked)
+    name, worst = made.input or "", answer.entries[0]
+    gradient, at = gradient_of(sample, position, name), count_of(answer.wrong, answer.checked)
+    code, hint = "GV101", ""
+    said = f"{gradient} is wrong at {at} of the Jacobian, by up to {_by_up_to(answer)}{NO_MEAN * answer.kink}"
     if answer.nonfinite:
         has = "a kink, and finite slopes beside it" if answer.kink else f"a finite derivative: {derivative}"
+        code, hint = "GV108", NOT_FINITE
         said = f"{gradient} is NaN or infinite at {at}, where forward has {has}"
-        return replace(made, code="GV108", message=said, hint=NOT_FINITE)
-    if answer.rounded:
+    elif answer.rounded:
+        code, hint, made = "GV110", UNSTABLE, replace(made, severity=Severity.NOTE)
         said = (
             f"{gradient} loses its digits at {at}, by up to {_by_up_to(answer)}: its own rounding explains it"
         )
-        return replace(made, code="GV110", severity=Severity.NOTE, message=said, hint=UNSTABLE)
-    if answer.missing and not answer.is_flat:
-        return _missing(sample, made, f" through output {position}" if several else "", derivative)
-    if answer.matrices is not None and _is_short(*answer.matrices) and not sample.is_native:
-        off = abs(worst.claimed - worst.expected) / max(abs(worst.expected), 1e-300)
-        return _of_float32(made, gradient, off)
-    said = f"{gradient} is wrong at {at} of the Jacobian, by up to {_by_up_to(answer)}"
-    return replace(made, message=f"{said}{NO_MEAN if answer.kink else ''}")
+    elif answer.missing and not answer.is_flat:
+        reader, through = sample.subject.reader, f" through output {position}" * (sample.outputs_returned > 1)
+        is_none = reader is not None and reader.returned_none.get(sample.position_of(name), False)
+        what = "returns None" if is_none else "gives zeros"
+        code, hint = "GV107", NOT_MEANT.format(name=name)
+        said = f"backward {what} for `{name}`{through}, but the function depends on it: {derivative}"
+    elif answer.matrices is not None and _is_short(*answer.matrices) and not sample.is_native:
+        return _of_float32(made, gradient, abs(worst.claimed - worst.expected) / abs(worst.expected))
+    return replace(made, code=code, message=said, hint=hint)
 
 
 def _is_short(claimed: Tensor, expected: Tensor, wrong: Tensor) -> bool:
     """Whether the claim has the digits of float32, and nothing else is wrong with it."""
     near = (claimed - expected).abs() <= NEARLY * expected.abs()
-    return bool(near[wrong].all()) and has_digits_of_float32(claimed)
+    return bool((near & (expected != 0))[wrong].all()) and has_digits_of_float32(claimed)
 
 
 def _of_float32(finding: Finding, gradient: str, off: float) -> Finding:
@@ -191,19 +199,6 @@ def _shown(
     of = labels[1] if worst.row is None else indexed(labels[1], entries[0].output)
     by = indexed(pair[1], entries[0].input or ())
     return found, f"d {of} / d {by} is {number(worst.expected)}"
-
-
-def _missing(sample: Sample, finding: Finding, through: str, derivative: str) -> Finding:
-    reader, name = sample.subject.reader, finding.input or ""
-    is_none = reader is not None and reader.returned_none.get(sample.position_of(name), False)
-    what = "backward returns None for" if is_none else "backward gives zeros for"
-    return replace(
-        finding,
-        code="GV107",
-        message=f"{what} `{name}`{through}, but the function depends on it: {derivative}",
-        hint=f"Return the gradient of `{name}`. If none is intended, say so in the spec: "
-        f"`{name}: {{..., requires_grad: false}}`.",
-    )
 
 
 def not_known(sample: Sample, position: int, name: str, answer: Unknown, *, second: bool = False) -> Finding:

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.questions.samples import graph_of
 from gradverify.verifier.questions.second_order import second_problem
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.witnessing import first_order, second_order, witnesses_of
+from gradverify.verifier.questions.witnessing import first_order, second_order
 from gradverify.verifier.witnesses.answers import Asked
 from gradverify.verifier.witnesses.claim import rows_at, units
 from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
@@ -45,10 +46,8 @@ class Jacobians:
 
 def first_asked(sample: Sample) -> Asked | None:
     """A sample's claim with its witnesses; None where forward raises."""
-    made = sample.problem.graph(sample.problem.primals)
-    if isinstance(made, Raised):
-        return None
-    return first_order(sample, made.value, witnesses_of(sample), declared=True)
+    made = graph_of(sample)
+    return None if isinstance(made, Raised) else first_order(sample, made.value, declared=True)
 
 
 def second_asked(sample: Sample) -> Asked | None:
@@ -58,7 +57,7 @@ def second_asked(sample: Sample) -> Asked | None:
     made = second.graph(second.primals)
     if first is None or isinstance(made, Raised):
         return None
-    return second_order(sample, first, witnesses_of(sample), made.value, second)
+    return second_order(sample, first, made.value, second)
 
 
 def jacobians_of(asked: Asked | None) -> Jacobians | None:

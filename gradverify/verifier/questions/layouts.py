@@ -98,12 +98,6 @@ FROM_SUMS = (
 """Of a grad_output: other values."""
 
 
-def described(x: Tensor) -> str:
-    """`strides (1, 3)`, with the storage offset where there is one."""
-    strides = f"strides {tuple(x.stride())}"
-    return f"{strides}, storage offset {x.storage_offset()}" if x.storage_offset() else strides
-
-
 def arranged(x: Tensor, arrangement: Arrangement) -> Tensor:
     """An argument in another layout that its shape has, joined to its graph."""
     result: Tensor = _Arranged.apply(x, arrangement)  # type: ignore[no-untyped-call]

@@ -59,7 +59,6 @@ class Reader:
     """Collects what backward returned over all calls of one point."""
 
     remarks: dict[tuple[Irregularity, int], Remark] = field(default_factory=dict)
-    calls: int = 0
     returned_none: dict[int, bool] = field(default_factory=dict)
     """By argument position: whether every call so far returned None for it."""
     answered: int | None = None
@@ -69,16 +68,15 @@ class Reader:
         """Forget everything: another point begins."""
         self.remarks.clear()
         self.returned_none.clear()
-        self.calls = 0
 
     @contextmanager
     def without_new_remarks(self) -> Iterator[None]:
         """Forget afterwards what is read meanwhile."""
-        before = self.calls, dict(self.remarks), dict(self.returned_none)
+        before = dict(self.remarks), dict(self.returned_none)
         try:
             yield
         finally:
-            self.calls, self.remarks, self.returned_none = before
+            self.remarks, self.returned_none = before
 
     def remark(self, kind: Irregularity, position: int, got: str, expected: str) -> None:
         """Note an irregular return, once for each argument."""
@@ -161,12 +159,10 @@ def _reading(
 
 
 def _read(values: list[Any], arguments: Sequence[Any], reader: Reader) -> Any:  # noqa: ANN401
-    reader.calls += 1
     count = len(arguments)
     if len(values) < count or any(v is not None for v in values[count:]):
         reader.remark(Irregularity.COUNT, len(values), str(len(values)), str(count))
-        values = (values + [None] * count)[:count]
-    values = values[:count]
+    values = (values + [None] * count)[:count]
     for position, (value, argument) in enumerate(zip(values, arguments, strict=True)):
         if argument is not None and argument[2]:
             reader.returned_none[position] = reader.returned_none.get(position, True) and value is None
@@ -176,20 +172,17 @@ def _read(values: list[Any], arguments: Sequence[Any], reader: Reader) -> Any:  
 
 
 def _read_one(value: Tensor, argument: Any, position: int, reader: Reader) -> Tensor | None:  # noqa: ANN401
+    got = str(list(value.shape))
     if argument is None:
-        reader.remark(
-            Irregularity.NOT_FOR_TENSOR, position, f"a gradient of shape {list(value.shape)}", "None"
-        )
+        reader.remark(Irregularity.NOT_FOR_TENSOR, position, f"a gradient of shape {got}", "None")
         return None
     shape, dtype, requires_grad = argument
-    if not requires_grad:
-        return value
-    if tuple(value.shape) != shape:
+    if requires_grad and tuple(value.shape) != shape:
         kind = Irregularity.SHAPE_SUMMED if _sums_to(value.shape, shape) else Irregularity.SHAPE_REFUSED
-        reader.remark(kind, position, str(list(value.shape)), str(list(shape)))
+        reader.remark(kind, position, got, str(list(shape)))
         if kind is Irregularity.SHAPE_REFUSED:
             return None
-    if value.dtype != dtype:
+    if requires_grad and value.dtype != dtype:
         reader.remark(Irregularity.DTYPE, position, _name(value.dtype), _name(dtype))
     return value
 

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Entries, Finding, Point, Severity
-from gradverify.verifier.guard import Raised
+from gradverify.verifier import guard
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
-from gradverify.verifier.questions.composite import reference_problem
-from gradverify.verifier.questions.jacobians import first_asked
-from gradverify.verifier.questions.structured import wrong_with_structure
-from gradverify.verifier.questions.subject import Sample, first_line
-from gradverify.verifier.questions.verified import value_at
+from gradverify.verifier.questions.subject import Sample, called_with, first_line
+from gradverify.verifier.questions.verified import gradient_at, value_at
 from gradverify.verifier.questions.witnessing import witnesses_of
 from gradverify.verifier.questions.wording import (
     apart,
@@ -30,47 +29,45 @@ from gradverify.verifier.questions.wording import (
     output_name,
     vector_entries,
 )
-from gradverify.verifier.witnesses.claim import Map, rows_at
+from gradverify.verifier.witnesses.claim import Map
+from gradverify.verifier.witnesses.derived import Derived, derive
 from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
 from gradverify.verifier.witnesses.rounding import FACTOR, spread
 from gradverify.verifier.witnesses.values import Values, alone, probe
+
+REFERENCE = "reference"
 
 At = Callable[[Map, Tensor], Tensor | None]
 """Outputs of a problem at a point, or gradients; None where it raises."""
 
 
-def ask_reference(sample: Sample, visible: float, *, gradients: bool = True) -> Sequence[Finding]:
+def ask_reference(sample: Sample, visible: float, *, gradients: bool = True) -> list[Finding]:
     """GV301 to GV303: values first; where they differ, gradients say nothing.
 
     A gradient that values have shown is right, whatever the reference has for one: `visible` is the error
     that they would have seen.
     """
-    other = _composite(sample, "reference", sample.subject.reference, sample.subject.reference_arguments)
+    other = _composite(sample, REFERENCE, sample.subject.reference, sample.subject.reference_arguments)
     if isinstance(other, Finding):
-        return (other,)
-    found = tuple(_values(sample, other))
+        return [other]
+    found = list(_values(sample, other))
     if found or not gradients or other.outputs.size != sample.problem.outputs.size:
         return found
-    found = tuple(_gradients(sample, other, "reference", visible))
+    found = list(_gradients(sample, other, REFERENCE, visible))
     if found or not sample.is_first_draw or not witnesses_of(sample).of(sample).twice:
-        return tuple(map(_of_the_reference, found)) if visible else found
-    return tuple(map(_of_the_reference, _second_derivatives(sample, other, visible)))
+        return list(map(_of_the_reference, found)) if visible else found
+    return list(map(_of_the_reference, _second_derivatives(sample, other, visible)))
 
 
-def ask_surrogate(sample: Sample) -> Iterator[Finding]:
+def ask_surrogate(sample: Sample) -> list[Finding]:
     """GV302 against the surrogate's gradient; its forward is not compared."""
     surrogate = sample.subject.surrogate
     if surrogate is None:
-        return
+        return []
     other = _composite(sample, "surrogate", surrogate.function, surrogate.arguments)
     if isinstance(other, Finding):
-        yield other
-        return
-    found = list(_gradients(sample, other, "surrogate"))
-    if not found and sample.is_first_draw and sample.subject.is_first_of_options:
-        asked = first_asked(sample)
-        found = [] if asked is None else list(wrong_with_structure(sample, asked))
-    yield from (f for f in found if surrogate.covers(f.input))
+        return [other]
+    return [f for f in _gradients(sample, other, "surrogate") if surrogate.covers(f.input)]
 
 
 def _composite(
@@ -80,61 +77,71 @@ def _composite(
     assert function is not None  # noqa: S101 - whoever asks has one
     made = reference_problem(sample, function, names)
     if isinstance(made, Raised):
-        why = f"the {called} raised {made.error.type}: {first_line(made.error.message)}"
+        why = f"raised {made.error.type}: {first_line(made.error.message)}"
     elif not made.value.output_positions:
-        why = f"the {called} returned no tensor at the position of a differentiable output"
+        why = "returned no tensor at the position of a differentiable output"
     else:
         return made.value
-    return sample.finding("GV109", f"not compared with the {called}: {why}")
+    return sample.finding("GV109", f"not compared with the {called}: the {called} {why}")
 
 
 def _values(sample: Sample, other: CallProblem) -> Iterator[Finding]:
     """Outputs of another shape, else those with other values."""
-    positions = other.output_positions
-    blocks = [sample.problem.outputs.blocks[sample.problem.output_positions.index(p)] for p in positions]
-    for position, a, b in zip(positions, blocks, other.outputs.blocks, strict=True):
-        if a.shape != b.shape:
-            name = output_name(position, sample.outputs_returned)
-            said = f"{name} has shape {list(a.shape)}, the reference's has {list(b.shape)}"
+    mine, positions = sample.problem, other.output_positions
+    for position, theirs in zip(positions, other.outputs.blocks, strict=True):
+        own, name = mine.outputs.blocks[mine.output_positions.index(position)], _name(sample, position)
+        if own.shape != theirs.shape:
+            said = f"{name} has shape {list(own.shape)}, the reference's has {list(theirs.shape)}"
             hint = "Is it the reference for these inputs, called positionally with what forward gets?"
             yield sample.finding("GV301", said, hint=hint, output=position)
             return
-    mine = replace(sample.problem, output_positions=positions, outputs=other.outputs)
+    mine = replace(mine, output_positions=positions, outputs=other.outputs)
     for number_of, entries in _differing(sample, (mine, other), value_at, other.outputs):
-        name = output_name(positions[number_of], sample.outputs_returned)
-        said = f"{name} of forward differs from the reference at {_where(entries, 'reference')}"
+        said = f"{_name(sample, positions[number_of])} of forward differs from the reference"
         hint = "Forward and reference give different values: the gradients are not compared."
-        yield sample.finding("GV301", said, hint=hint, output=positions[number_of], entries=entries)
+        yield _told(sample, "GV301", said, entries, hint=hint, output=positions[number_of])
 
 
 def _gradients(sample: Sample, other: CallProblem, called: str, seen: float = 0.0) -> Iterator[Finding]:
     """For one random grad_output of each output alone."""
     u = probe(other.outputs.size, sample.key + 29)
     for position, block in zip(other.output_positions, other.outputs.blocks, strict=True):
-        at = partial(_row_at, alone(u, block.span))
+        at = partial(gradient_at, alone(u, block.span))
         for number_of, entries in _differing(sample, (sample.problem, other), at, sample.inputs, seen):
             name = sample.problem.input_names[number_of]
             said = f"{gradient_of(sample, position, name)} differs from the {called}'s"
-            said = f"{said} at {_where(entries, called)}"
-            yield sample.finding("GV302", said, output=position, input=name, entries=entries)
+            yield _told(sample, "GV302", said, entries, called, output=position, input=name)
 
 
 def _second_derivatives(sample: Sample, other: CallProblem, seen: float) -> Iterator[Finding]:
     """For one random pair of grad_outputs; that of the target is verified."""
     u = sample.problem.outputs.unflatten(probe(other.outputs.size, sample.key + 29))
     mine, theirs = VjpProblem(sample.problem, u), VjpProblem(other, u)
-    at = partial(_row_at, probe(mine.outputs.size, sample.key + 30))
+    at = partial(gradient_at, probe(mine.outputs.size, sample.key + 30))
     for number_of, entries in _differing(sample, (mine, theirs), at, Layout.of(mine.primals), seen):
         name = mine.input_names[number_of]
         said = f"the second derivative by `{name}` differs from the reference's"
-        said = f"{said} at {_where(entries, 'reference')}"
-        yield sample.finding("GV303", said, input=name, entries=entries)
+        yield _told(sample, "GV303", said, entries, input=name)
 
 
-def _row_at(u: Tensor, problem: Map, x: Tensor) -> Tensor | None:
-    """The gradients for one grad_output (M) at a point (N)."""
-    rows = rows_at(problem, x, u[None])
-    return None if rows is None else rows[0]
+def _told(
+    sample: Sample,
+    code: str,
+    said: str,
+    entries: Entries,
+    called: str = REFERENCE,
+    **where: Any,  # noqa: ANN401 - fields of Finding
+) -> Finding:
+    """What differs, with the place where it does most."""
+    worst = entries.worst[0]
+    got, wanted = apart(worst.actual, worst.expected)
+    by = number(abs(worst.actual - worst.expected))
+    said = f"{said} at {count_of(entries.wrong, entries.checked)}, by up to {by} ({got}, {called} {wanted})"
+    return sample.finding(code, said, entries=entries, **where)
+
+
+def _name(sample: Sample, position: int) -> str:
+    return output_name(position, sample.outputs_returned)
 
 
 def _differing(
@@ -184,8 +191,38 @@ def _of_the_reference(finding: Finding) -> Finding:
     )
 
 
-def _where(entries: Entries, called: str) -> str:
-    worst = entries.worst[0]
-    got, wanted = apart(worst.actual, worst.expected)
-    by = number(abs(worst.actual - worst.expected))
-    return f"{count_of(entries.wrong, entries.checked)}, by up to {by} ({got}, {called} {wanted})"
+def composite_of(sample: Sample) -> CallProblem | None:
+    """The reference that the spec names, else forward as torch differentiates it; over all outputs."""
+    subject, problem = sample.subject, sample.problem
+    if subject.reference is not None:
+        built = reference_problem(sample, subject.reference, subject.reference_arguments)
+        whole = isinstance(built, Returned) and built.value.outputs == problem.outputs
+        return built.value if isinstance(built, Returned) and whole else None
+    values = problem.evaluate(problem.primals)
+    if subject.own_forward is None or isinstance(values, Raised):
+        return None
+    found = derive(problem, subject.own_forward, values.value, first="eager", wide=False)
+    return found.problem if isinstance(found, Derived) else None
+
+
+def reference_problem(
+    sample: Sample, function: Callable[..., Any], names: Sequence[str] = ()
+) -> Returned[CallProblem] | Raised:
+    """The composite reference as a problem over the same inputs, its outputs matched by position.
+
+    `names` are the arguments it is called with, in order; empty: positionally with what forward got.
+    """
+    if names:
+        function = called_with(function, [sample.position_of(name) for name in names])
+    mine = sample.problem
+    mine.random_states.replay()
+    leaves = [leaf.requires_grad_().clone() for leaf in copies(mine.primals)]
+    with torch.enable_grad():
+        result = guard.call(function, *substitute(sample.arguments, leaves))
+    if isinstance(result, Raised):
+        return result
+    returned = returned_tensors(result.value)
+    kept = [p for p in mine.output_positions if p < len(returned) and isinstance(returned[p], Tensor)]
+    outputs = Layout.of([returned[p] for p in kept])
+    states = mine.random_states
+    return Returned(CallProblem(function, sample.arguments, tuple(kept), outputs, states))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gradverify.model import Finding, Outcome, RaisedError, Severity, Swept
+from gradverify.verifier.witnesses.answers import Asked, Imprecise, Judgement, Right
 
 OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
 """What to try where values are to blame."""
@@ -42,7 +45,7 @@ class CheckResult:
     """By (output position, input name)."""
     smallest_visible_error: float | None = None
     capability: str = ""
-    """For second order: `yes`, `no` or `wrong`."""
+    """`yes`, `no`, `wrong` or `not-run`: of a double backward, or of one of torch's transforms."""
     capabilities: tuple[tuple[str, str], ...] = ()
     """What torch's transforms made of it: (name, `yes` | `no` | `wrong` | `not-run`) pairs."""
     swept: Swept = field(default_factory=Swept)
@@ -51,6 +54,14 @@ class CheckResult:
     """Entries that differ by what the rounding of the target's own operations explains."""
     witnesses: frozenset[str] = frozenset()
     """Those that spoke."""
+
+    @staticmethod
+    def of(*found: Finding | None, calls: Sequence[str] = (), **fields: Any) -> CheckResult:  # noqa: ANN401
+        """Of the findings that there are, failed with an error; the names of the calls that gave them."""
+        findings = tuple(one for one in found if one is not None)
+        return CheckResult(
+            findings, outcome_of(findings), swept=Swept(calls=tuple(dict.fromkeys(calls))), **fields
+        )
 
     def beside(self, other: CheckResult) -> CheckResult:
         """Both results of one family as one: the worse outcome, and all that they say."""
@@ -77,11 +88,27 @@ class FirstOrder:
     """Something of the Jacobian could be measured."""
     raised: RaisedError | None = None
     """What backward raised."""
+    asked: Asked | None = None
+    """The claim with its witnesses; None where nothing could be asked."""
+    judgement: Judgement | None = None
+    """None where backward raised."""
 
     @property
     def verified(self) -> bool:
         """Backward gives the derivative at this point, as far as it could be measured."""
         return self.proven and self.result.outcome is Outcome.PASSED
+
+    @property
+    def whole(self) -> Asked | None:
+        """The claim with its witnesses where every entry is right: what builds on it may be asked."""
+        answers = {} if self.judgement is None else self.judgement.answers
+        right = all(isinstance(a, Right | Imprecise) for a in answers.values())
+        return self.asked if self.judgement is not None and right else None
+
+    @property
+    def closed(self) -> bool:
+        """Proof or agreement closed it: there is no kink, and no digits are lost."""
+        return self.judgement is not None and self.judgement.closed
 
 
 def outcome_of(findings: list[Finding] | tuple[Finding, ...]) -> Outcome:

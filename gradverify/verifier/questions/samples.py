@@ -37,13 +37,13 @@ from gradverify.verifier.numerics.problem import (
 from gradverify.verifier.questions.subject import (
     ALL_CONSTANT,
     NO_TENSORS,
+    NOT_BUILT,
     NOTHING_CHOSEN,
     NoSample,
     Sample,
     Subject,
     forward_raised,
-    not_built,
-    unusable,
+    nothing,
 )
 
 
@@ -89,28 +89,20 @@ def _in_float64(value: Any) -> Any:  # noqa: ANN401
     return value.to(_longest(value.dtype)) if isinstance(value, Tensor) else _longest(value)
 
 
-def prepare(
-    subject: Subject, case: Case, point: Point, draw: int, keep: list[Graph] | None = None
-) -> Sample | NoSample:
-    """Draw the arguments, run forward once with its graph, and see which outputs are differentiable.
-
-    The graph is put into `keep`, for whoever goes on from there.
-    """
+def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | NoSample:
+    """Draw the arguments, run forward once with its graph, and see which outputs are differentiable."""
     where = CasePoint(case.id, case.sizes, case.options, point, draw)
     exact = exact_arguments_at(subject, case, point, draw)
     if isinstance(exact, Raised):
-        return not_built(exact.error, where)
+        said = f"{exact.error.type}: {exact.error.message}"
+        return nothing("GV001", NOT_BUILT, where, said, exact.error)
     called = _as_called(subject, exact)
-    sample = prepared(subject, case, where, called, keep)
+    sample = prepared(subject, case, where, called)
     return replace(sample, exact=exact) if isinstance(sample, Sample) and called is not exact else sample
 
 
 def prepared(
-    subject: Subject,
-    case: Case,
-    where: CasePoint,
-    arguments: tuple[Argument, ...],
-    keep: list[Graph] | None = None,
+    subject: Subject, case: Case, where: CasePoint, arguments: tuple[Argument, ...]
 ) -> Sample | NoSample:
     """The same for arguments that are drawn already."""
     states = guard.RandomStates(case.seed)
@@ -125,22 +117,21 @@ def prepared(
     continuous = [i for i, r in enumerate(returned) if _is_continuous(r)]
     connected = [i for i in continuous if returned[i].requires_grad]
     marks = subject.has_python_backward
+    foreign = foreign_kind(result.value) or "no tensor" * (not any(isinstance(r, Tensor) for r in returned))
     unread = (f"output {i}, which cannot be read" for i in continuous if bits_of(returned[i]) is None)
-    nothing = () if any(isinstance(r, Tensor) for r in returned) else ("no tensor",)
-    foreign = next(filter(None, (foreign_kind(result.value), *unread, *nothing)), "")
-    if foreign:
-        return unusable(NO_TENSORS, where, foreign)
+    if foreign := foreign or next(unread, ""):
+        return nothing("GV001", NO_TENSORS, where, foreign)
     if continuous and marks and not any(a.differentiable for a in arguments):
-        return unusable(ALL_CONSTANT, where)
+        return nothing("GV001", ALL_CONSTANT, where)
     if not continuous or (marks and not connected):
         return NoSample(no_gradient=True)
     # In a dict or deeper there are figures for a log as well, which nobody differentiates.
     of_graph = marks or (is_nested(result.value) and bool(connected))
-    judged = [
-        i for i in (connected if of_graph else continuous) if subject.outputs is None or i in subject.outputs
-    ]
+    judged = connected if of_graph else continuous
+    if subject.outputs is not None:
+        judged = [i for i in judged if i in subject.outputs]
     if not judged:
-        return unusable(NOTHING_CHOSEN, where, ", ".join(map(str, subject.outputs or ())))
+        return nothing("GV001", NOTHING_CHOSEN, where, ", ".join(map(str, subject.outputs or ())))
     problem = CallProblem(
         function=subject.call,
         arguments=arguments,
@@ -152,9 +143,17 @@ def prepared(
         of_module=subject.target.kind is TargetKind.MODULE,
     )
     disconnected = tuple(i for i in judged if i not in connected)
-    if keep is not None:
-        keep.append(Graph(leaves, tuple(returned[i] for i in judged), of_module=problem.of_module))
+    graph = Graph(leaves, tuple(returned[i] for i in judged), of_module=problem.of_module)
+    subject.learnt[Graph] = (problem, graph)
     return Sample(subject, case, where.point, where.draw, arguments, problem, len(returned), disconnected)
+
+
+def graph_of(sample: Sample) -> Returned[Graph] | Raised:
+    """Forward at a sample with its graph: the first time it is that of the call which made the sample."""
+    made = sample.subject.learnt.pop(Graph, None)
+    if isinstance(made, tuple) and made[0] is sample.problem:
+        return Returned(made[1])
+    return sample.problem.graph(sample.problem.primals)
 
 
 def with_defaults(arguments: tuple[Argument, ...], subject: Subject) -> tuple[Argument, ...]:

@@ -18,17 +18,15 @@ from gradverify.source import definition, is_bound_above
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.guard.engine import run_every_node
-from gradverify.verifier.interpreter.launches import launches
 from gradverify.verifier.numerics.problem import Graph, VjpProblem
-from gradverify.verifier.questions.findings import FIRST_ORDER_ONLY, ONCE, not_known, wrong_second
+from gradverify.verifier.questions.findings import ONCE, not_known, wrong_second
 from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.reading import own_backward
-from gradverify.verifier.questions.result import CheckResult, outcome_of
+from gradverify.verifier.questions.result import CheckResult
 from gradverify.verifier.questions.subject import Sample, first_line
-from gradverify.verifier.questions.witnessing import Witnesses, cotangents_of, second_order
-from gradverify.verifier.targets.discover import applied_functions, compiled_calls
+from gradverify.verifier.questions.witnessing import cotangents_of, second_order
+from gradverify.verifier.targets.discover import applied_functions
 from gradverify.verifier.witnesses.answers import Asked, NotJudged, Right, Unknown, Wrong
-from gradverify.verifier.witnesses.claim import Claim
 from gradverify.verifier.witnesses.judge import judge
 
 ACCIDENTS = frozenset(
@@ -37,7 +35,7 @@ ACCIDENTS = frozenset(
 """Exceptions that are never raised to refuse a double backward."""
 
 
-def ask_second(sample: Sample, first: Asked, witnesses: Witnesses, *, prove: bool) -> CheckResult:
+def ask_second(sample: Sample, first: Asked, *, prove: bool) -> CheckResult:
     """Judge the derivative of backward at one grad_output, in the inputs and in grad_output.
 
     At values that nobody declared both witnesses must speak against it.
@@ -45,20 +43,22 @@ def ask_second(sample: Sample, first: Asked, witnesses: Witnesses, *, prove: boo
     second = second_problem(sample)
     made = second.graph(second.primals)
     if isinstance(made, Raised):
-        return _raised(sample, made.error, "under create_graph=True")
+        return _raised(sample, made.error)
     refused = refusal(made.value, second) if prove else None
-    asked = second_order(sample, first, witnesses, made.value, second)
+    asked = second_order(sample, first, made.value, second)
     found = judge(asked, prove=prove) if refused is None else Raised(refused)
     if isinstance(found, Raised):
         return _raised(sample, found.error)
-    wrong = {pair: a for pair, a in found.answers.items() if isinstance(a, Wrong) and not a.rounded}
-    if not asked.declared:
-        wrong = {pair: a for pair, a in wrong.items() if a.both and not a.nonfinite}
+    wrong = {
+        pair: a
+        for pair, a in found.answers.items()
+        if isinstance(a, Wrong) and not a.rounded and (asked.declared or (a.both and not a.nonfinite))
+    }
     if wrong:
         cut, worst = is_cut(asked), sorted(wrong, key=lambda pair: -wrong[pair].largest)
         told = (wrong_second(sample, second, one, wrong[one], cut=cut) for one in worst[: 1 if cut else None])
-        findings = tuple(_with_change(sample, finding, made.value) for finding in told)
-        return CheckResult(findings, outcome_of(findings), capability="wrong")
+        every = (_with_change(sample, finding, made.value) for finding in told)
+        return CheckResult.of(*every, capability="wrong")
     for (of, by), answer in found.answers.items():
         if isinstance(answer, Unknown) and answer.mismatch:
             unknown = not_known(sample, of, second.input_names[by], answer, second=True)
@@ -77,17 +77,14 @@ def is_cut(asked: Asked) -> bool:
     return bool(asked.claim.missing) and all(asked.claim.missing.values())
 
 
-def _raised(sample: Sample, error: RaisedError, when: str = "at the second differentiation") -> CheckResult:
+def _raised(sample: Sample, error: RaisedError) -> CheckResult:
     if error.type in ACCIDENTS and not error.deliberate:
-        return CheckResult((backward_raised(sample, error, f" {when}"),), Outcome.FAILED, capability="no")
+        raised = backward_raised(sample, error, " when it is differentiated itself")
+        return CheckResult((raised,), Outcome.FAILED, capability="no")
     is_marked = "once_differentiable" in error.message
     what = "an explicit error" if error.deliberate or is_marked else error.type
-    finding = sample.finding(
-        "GV203",
-        f"the double backward raises {what} {when}: {first_line(error.message)}",
-        raised=None if is_marked else error,
-    )
-    return CheckResult((finding,), capability="no")
+    said = f"the double backward raises {what}: {first_line(error.message)}"
+    return CheckResult.of(sample.finding("GV203", said, raised=None if is_marked else error), capability="no")
 
 
 def refusal(graph: Graph, second: VjpProblem) -> RaisedError | None:
@@ -107,42 +104,11 @@ def refusal(graph: Graph, second: VjpProblem) -> RaisedError | None:
 
 
 def graph_alone(sample: Sample) -> CheckResult:
-    """Whether backward refuses to be differentiated, or a kernel cuts its graph: no number is measured."""
-    second, before = second_problem(sample), launches()
+    """Whether backward refuses to be differentiated: no number is measured."""
+    second = second_problem(sample)
     graph = second.graph(second.primals)
-    if isinstance(graph, Raised):
-        return _raised(sample, graph.error, "under create_graph=True")
-    refused = refusal(graph.value, second)
-    if refused is not None:
-        return _raised(sample, refused)
-    function, operator = sample.subject.function_class, sample.subject.operator
-    backward = own_backward(function) if function is not None else getattr(operator, "backward", None)
-    is_kernel = launches() > before or (backward is not None and bool(compiled_calls([backward])))
-    is_cut_off = is_kernel and not any(g.requires_grad for g in graph.value.outputs)
-    cut = _cut_by_kernel(sample) if is_cut_off else None
-    return CheckResult((cut,) if cut else (), Outcome.NOT_RUN, capability="wrong" if cut else "")
-
-
-def _cut_by_kernel(sample: Sample) -> Finding | None:
-    """No gradient has a graph, as a kernel leaves it; None where the gradients are zero, so nothing is lost.
-
-    Backward is linear in grad_output, so its derivative by that is known without a measurement. A warning: of
-    kernels hardly any second derivative is meant, and whoever asks for one must learn that it is lost.
-    """
-    outputs = sample.problem.outputs
-    row = Claim(sample.problem).row(outputs.flatten(cotangents_of(sample)))
-    if isinstance(row, Raised) or not row.nan_to_num(0.0).any():
-        return None
-    name = sample.problem.input_names[sample.inputs.block_of(int(row.nan_to_num(0.0).abs().argmax()))]
-    return sample.finding(
-        "GV202",
-        f"the second derivative is silently cut by a kernel: for autograd the gradient of `{name}` depends "
-        "on nothing, and it is not zero",
-        hint=FIRST_ORDER_ONLY,
-        input=name,
-        severity=Severity.WARNING,
-        cause="detached",
-    )
+    refused = graph.error if isinstance(graph, Raised) else refusal(graph.value, second)
+    return CheckResult(outcome=Outcome.NOT_RUN) if refused is None else _raised(sample, refused)
 
 
 def _with_change(sample: Sample, finding: Finding, graph: Graph) -> Finding:

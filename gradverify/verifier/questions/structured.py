@@ -6,7 +6,7 @@ row is that for the sum with a random one less the latter's, and for a random on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,15 +22,9 @@ from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.wording import apart, count_of, vector_entries
 from gradverify.verifier.witnesses.answers import Asked
 from gradverify.verifier.witnesses.claim import spread_of_rows
-from gradverify.verifier.witnesses.proof import OF_FLOAT32
-from gradverify.verifier.witnesses.rounding import FACTOR, has_digits_of_float32
-from gradverify.verifier.witnesses.values import EPSILON, probe
-
-LINEAR = 1e-9
-"""Relative deviation from a sum that a dozen roundings make."""
-
-OF_LARGEST = FACTOR * EPSILON
-"""The same as a share of the largest entry of the gradient: numbers of that size may cancel inside."""
+from gradverify.verifier.witnesses.proof import differing
+from gradverify.verifier.witnesses.rounding import FACTOR
+from gradverify.verifier.witnesses.values import probe
 
 FEW_BITS = 10
 """Powers of two by which a grad_output is scaled: a derivative that iterates takes these alone."""
@@ -98,8 +92,6 @@ STRUCTURES = (
     Structure("that sums to zero", _balanced),
     Structure("with one entry in each row", _one_of_each_row),
     Structure("with a single entry", _one_entry),
-    Structure("of negative numbers alone", lambda w: -w.abs()),
-    Structure("of positive numbers alone", torch.abs),
     Structure("whose rows differ in size, some of them zero", _rows_of_different_size),
     *(
         Structure(f"multiplied by 2^{bits}", torch.clone, bits)
@@ -110,7 +102,7 @@ STRUCTURES = (
 
 @dataclass(frozen=True)
 class _Row:
-    """A structure with grad_outputs of it, and what is known of their gradients."""
+    """A structure with a grad_output of it, and what is known of the gradient."""
 
     structure: Structure
     given: Tensor
@@ -131,33 +123,36 @@ def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
         return
     w = probe(outputs.size, asked.key + 29)
     made = _distinct(w, outputs)
-    beside = [w if s.bits else u + w for s, u in made.items()]
     derived = _derived(asked, made) if sample.is_first_draw else None
-    found = asked.claim.rows(torch.stack([w, *made.values(), *(beside if derived is None else ())]))
+    sums = [u + w for s, u in made.items() if not s.bits and derived is None]
+    found = asked.claim.rows(torch.stack([w, *made.values(), *sums]))
     if isinstance(found, Raised):
         yield from _refused(sample, asked, made)
         return
-    usual, *rows = found
-    expected = rows[len(made) :] if derived is None else [d + usual * (not s.bits) for s, d in derived]
-    every = zip(made.items(), beside, rows[: len(made)], expected, strict=True)
-    for (s, given), other, got, theirs in every:
-        row = _compared(asked, s, (given, other), (got, theirs, usual))
-        if bool(row.wrong.any()):
-            row = _again(asked, row, w)
-        if bool(row.wrong.any()) and not (s.bits and _sets_in_gradually(asked, row)):
-            told = _finding(sample, row)
+    usual, every, beside = found[0], found[1 : len(made) + 1], iter(found[len(made) + 1 :])
+    for k, (s, u) in enumerate(made.items()):
+        mine = every[k] * 2.0**-s.bits
+        if derived is not None:
+            theirs = derived[k] * 2.0**-s.bits
+        else:
+            mine, theirs = (mine, usual) if s.bits else (mine + usual, next(beside))
+        row = _again(asked, s, u, w) if bool(_differ(asked, s, u, mine, theirs).any()) else None
+        if row is not None and not (s.bits and _sets_in_gradually(asked, row)):
             fewer = s.bits < 0 and asked.iterates and _takes_fewer_steps(asked, row)
-            yield replace(told, severity=Severity.WARNING, hint=OF_AN_ITERATION) if fewer else told
+            yield _finding(sample, row, Severity.WARNING if fewer else Severity.ERROR)
             return
 
 
-def _derived(asked: Asked, made: dict[Structure, Tensor]) -> list[tuple[Structure, Tensor]] | None:
-    """What derived gives for each, scaled back, which takes no call; None where it is not to be trusted."""
+def _derived(asked: Asked, made: dict[Structure, Tensor]) -> Tensor | None:
+    """What derived gives for each, which takes no call; None where it is not to be trusted."""
     is_trusted = asked.trust.confirmed and not asked.hides
     found = asked.witness.rows(torch.stack([*made.values()])) if asked.witness and is_trusted else None
-    if found is None or isinstance(found, Raised):
-        return None
-    return [(s, row * 2.0**-s.bits) for s, row in zip(made, found, strict=True)]
+    return None if isinstance(found, Raised) else found
+
+
+def _differ(asked: Asked, s: Structure, u: Tensor, mine: Tensor, theirs: Tensor) -> Tensor:
+    """Entries of two gradients, scaled back, that differ by more than the judge lets claim and derived."""
+    return differing(asked, mine[None], theirs[None], u[None] * 2.0**-s.bits)[0] & theirs.isfinite()
 
 
 def _distinct(w: Tensor, outputs: Layout) -> dict[Structure, Tensor]:
@@ -171,35 +166,21 @@ def _distinct(w: Tensor, outputs: Layout) -> dict[Structure, Tensor]:
     return made
 
 
-def _compared(asked: Asked, s: Structure, given: tuple[Tensor, Tensor], rows: Sequence[Tensor]) -> _Row:
-    """The row of a structure; `rows` are the gradients for what is given, for that beside it, and for w.
-
-    `atol` is that of one entry of the Jacobian, and numbers as large as any of these may have cancelled.
-    """
-    scale, usual = 2.0**-s.bits, rows[2]
-    got, expected = rows[0] * scale, rows[1] if s.bits else rows[1] - usual
-    is_short = asked.values.steps.is_short or has_digits_of_float32(usual)
-    short = OF_FLOAT32 if is_short else 0.0
-    largest = max(float(one.abs().nan_to_num(0.0, 0.0, 0.0).max()) for one in (expected, rows[1], usual))
-    size = expected.abs() + got.abs().nan_to_num(0.0, 0.0, 0.0)
-    bar = max(LINEAR, short, asked.rtol) * size + max(OF_LARGEST, short) * largest
-    bar = bar + asked.atol * given[0].abs().sum() * scale + asked.values.steps.smallest
-    return _Row(s, *given, got, expected, ~((got - expected).abs() <= bar) & expected.isfinite())
-
-
-def _again(asked: Asked, row: _Row, w: Tensor) -> _Row:
-    """The same from forwards of their own, without what the rounding of backward explains."""
-    rows = [asked.claim.afresh().row(u) for u in (row.given, row.beside, w)]
+def _again(asked: Asked, s: Structure, u: Tensor, w: Tensor) -> _Row | None:
+    """What differs in forwards of their own as well, by more than the rounding of backward explains."""
+    beside, scale = (w if s.bits else u + w), 2.0**-s.bits
+    rows = [asked.claim.afresh().row(one) for one in (u, beside, w)]
     known = [one for one in rows if not isinstance(one, Raised)]
     if len(known) < len(rows):
-        return replace(row, wrong=torch.zeros_like(row.wrong))
-    again = _compared(asked, row.structure, (row.given, row.beside), known)
-    moved = spread_of_rows(asked.problem, torch.stack([row.given, row.beside]), asked.values.steps.epsilon)
-    wrong = row.wrong & again.wrong
+        return None
+    other = known[2] * (not s.bits)
+    got = known[0] * scale
+    wrong = _differ(asked, s, u, got + other, known[1])
+    moved = spread_of_rows(asked.problem, torch.stack([u, beside]), asked.values.steps.epsilon)
     if moved is not None:
-        rounding = FACTOR * (moved[0] * 2.0**-row.structure.bits + moved[1])
-        wrong &= ~((row.got - row.expected).abs() <= rounding)
-    return replace(again, wrong=wrong)
+        rounding = FACTOR * (moved[0] * scale + moved[1])
+        wrong &= ~((got + other - known[1]).abs() <= rounding)
+    return _Row(s, u, beside, got, known[1] - other, wrong) if bool(wrong.any()) else None
 
 
 def _sets_in_gradually(asked: Asked, row: _Row) -> bool:
@@ -223,7 +204,7 @@ def _takes_fewer_steps(asked: Asked, row: _Row) -> bool:
     return usual is not None and now is not None and now < usual
 
 
-def _finding(sample: Sample, row: _Row) -> Finding:
+def _finding(sample: Sample, row: _Row, severity: Severity) -> Finding:
     off = torch.where(row.wrong, (row.got - row.expected).abs().nan_to_num(torch.inf), -1.0)
     number_of = sample.inputs.block_of(int(off.argmax()))
     name, block = sample.problem.input_names[number_of], sample.inputs.blocks[number_of]
@@ -234,7 +215,8 @@ def _finding(sample: Sample, row: _Row) -> Finding:
         "GV106",
         f"for a grad_output {row.structure.said}, the gradient with respect to `{name}` is wrong at "
         f"{count_of(entries.wrong, entries.checked)}: {got}, where {wanted} follows from other grad_outputs",
-        hint=OF_A_TEST,
+        hint=OF_A_TEST if severity is Severity.ERROR else OF_AN_ITERATION,
+        severity=severity,
         input=name,
         entries=entries,
         badness=float(off.max().nan_to_num(1e300, 1e300)),

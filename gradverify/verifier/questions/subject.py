@@ -49,15 +49,18 @@ class NoSample:
     raised: RaisedError | None = None
 
 
-def unusable(reason: tuple[str, str], where: CasePoint, said: str = "") -> NoSample:
-    """GV001 for one of the reasons above."""
-    return NoSample((_finding("GV001", reason[0].format(said=said), reason[1], where),))
-
-
-def not_built(error: RaisedError, where: CasePoint) -> NoSample:
-    """The function that builds the inputs raised."""
-    message = NOT_BUILT[0].format(said=f"{error.type}: {error.message}")
-    return NoSample((_finding("GV001", message, NOT_BUILT[1], where, raised=error),), raised=error)
+def nothing(
+    code: str,
+    reason: tuple[str, str],
+    where: CasePoint,
+    said: str = "",
+    raised: RaisedError | None = None,
+    **fields: Any,  # noqa: ANN401 - of Finding
+) -> NoSample:
+    """A point without a sample, for one of the reasons above or another message with its hint."""
+    message, hint = reason
+    found = Finding(code, rule(code).severity, message.format(said=said), hint=hint, case=where)
+    return NoSample((replace(found, raised=raised, **fields),), raised=raised)
 
 
 def forward_raised(
@@ -66,28 +69,21 @@ def forward_raised(
     """Forward raised, on inputs that a spec declares valid or on `inferred` ones."""
     tensors: Sequence[Tensor] = [a.value for a in arguments if isinstance(a.value, Tensor)]
     device = tensors[0].device.type if tensors else "cpu"
-    missing = lacking(error, device) or needs_the_cpu(error, device)
+    hint = lacking(error, device) or needs_the_cpu(error, device) or ""
     after = f" (after {first_line(error.after)})" if error.after else ""
-    said = f"{first_line(error.message)}{after}"
-    code, message = "GV001", f"forward raised {error.type}: {said}"
-    if missing:
-        hint = missing
-    elif inferred:
-        message = f"on inferred inputs {message}"
-        hint = of_another_version(error) or "Write a spec that gives this Function valid inputs."
-    elif not all(t.numel() for t in tensors):
-        code, message = "GV412", f"forward raised {error.type} for an empty input: {said}"
+    code, on = "GV001", "on inferred inputs forward" if inferred and not hint else "forward"
+    empty = " for an empty input" * (not inferred and not hint and not all(t.numel() for t in tensors))
+    if inferred:
+        hint = hint or of_another_version(error) or "Write a spec that gives this Function valid inputs."
+    elif empty:
+        code = "GV412"
         hint = "An empty batch is an ordinary input. If size 0 is not valid, leave it out of the spec."
-    else:
+    elif not hint:
         code = "GV002"
         hint = "If these inputs are not valid, narrow `shape`, `range` or `domain` in the spec"
         hint += ", or list what goes together as `cases:`." if where.options else "."
-    found = _finding(code, message, hint, where, raised=error, shown_inputs=shown_inputs(arguments))
-    return NoSample((found,), raised=error)
-
-
-def _finding(code: str, message: str, hint: str, where: CasePoint, **fields: Any) -> Finding:  # noqa: ANN401
-    return Finding(code, rule(code).severity, message, hint=hint, case=where, **fields)
+    said = f"{on} raised {error.type}{empty}: {first_line(error.message)}{after}"
+    return nothing(code, ("{said}", hint), where, said, error, shown_inputs=shown_inputs(arguments))
 
 
 def first_line(text: str) -> str:
@@ -271,6 +267,11 @@ class Sample:
     def inputs(self) -> Layout:
         """Layout of the differentiable inputs."""
         return Layout.of(self.problem.primals)
+
+    @property
+    def differentiable(self) -> list[Argument]:
+        """The arguments that have a gradient."""
+        return [a for a in self.arguments if a.differentiable]
 
     def position_of(self, name: str) -> int:
         """Position in the call of an argument, or of the list that it is an item of.

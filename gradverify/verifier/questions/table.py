@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from gradverify.model import Outcome, Severity
 from gradverify.verifier.guard.memory import hand_back
-from gradverify.verifier.numerics.calling import Gradients
-from gradverify.verifier.questions.again import again, first_call, overlapping
+from gradverify.verifier.questions.again import again, overlapping
 from gradverify.verifier.questions.changes import changes
-from gradverify.verifier.questions.result import CheckResult, outcome_of
+from gradverify.verifier.questions.result import CheckResult
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.verified import Varied, Verified, known
+from gradverify.verifier.questions.verified import Verified, known
 from gradverify.verifier.questions.ways import (
     as_leaves,
     late_ranks,
@@ -48,7 +46,7 @@ LAID_OUT = WRITTEN | {"GV404", "GV405", "GV406", "GV407"}
 class Question:
     """A row."""
 
-    ask: Callable[[Verified], Varied]
+    ask: Callable[[Verified], CheckResult]
     unless: frozenset[str] = frozenset()
     """Codes, but of notes, that explain what it would find."""
     everywhere: bool = False
@@ -77,24 +75,12 @@ QUESTIONS = (
 )
 
 
-def asked(sample: Sample, early: Gradients | None = None) -> CheckResult:
-    """Ask everything of a verified sample; `early` is what `early_gradient` gave.
+def asked(sample: Sample, questions: Sequence[Question] = QUESTIONS) -> CheckResult:
+    """Ask everything of a verified sample.
 
     Nothing to differentiate, or a gradient that is not finite, leaves nothing to hold a call against: the
     outcome is then `not-run`.
     """
-    questions = list(QUESTIONS)
-    if early is not None:  # what was in memory is another thing at the first call
-        questions.insert(1, Question(partial(first_call, early=early), UNREPEATABLE, brief=True))
-    return _asked(sample, questions)
-
-
-def on_other_devices(sample: Sample) -> CheckResult:
-    """What other devices make of a verified sample, at a point where nothing else is asked."""
-    return _asked(sample, [Question(other_devices, everywhere=True)])
-
-
-def _asked(sample: Sample, questions: Sequence[Question]) -> CheckResult:
     base, subject = known(sample), sample.subject
     if base is None:
         return CheckResult(outcome=Outcome.NOT_RUN)
@@ -106,8 +92,10 @@ def _asked(sample: Sample, questions: Sequence[Question]) -> CheckResult:
         if here and fits and not found & question.unless:
             hand_back(sample.inputs.size)
             told = frozenset(f.code for f in result.findings)
-            varied = question.ask(replace(base, found=told))
-            result = result.beside(
-                CheckResult(varied.findings, outcome_of(varied.findings), swept=varied.swept)
-            )
+            result = result.beside(question.ask(replace(base, found=told)))
     return result
+
+
+def on_other_devices(sample: Sample) -> CheckResult:
+    """What other devices make of a verified sample, at a point where nothing else is asked."""
+    return asked(sample, [Question(other_devices, everywhere=True)])

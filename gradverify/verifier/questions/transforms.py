@@ -6,11 +6,9 @@ Only where the first order is verified: each transform is then held against the 
 from __future__ import annotations
 
 import inspect
-import re
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import torch
@@ -26,23 +24,19 @@ from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.questions.call import called, is_accident, is_refusal, outputs_of
 from gradverify.verifier.questions.reading import without_reading
-from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
+from gradverify.verifier.questions.result import CheckResult, FirstOrder
 from gradverify.verifier.questions.subject import Sample, Subject
 from gradverify.verifier.questions.verified import (
-    NOT_RUN,
-    UNSUPPORTED,
-    Answer,
     Variant,
     Verified,
     drawn_again,
     known,
-    lines_of,
 )
 from gradverify.verifier.questions.wording import apart, listed_names
 from gradverify.verifier.targets.operators import Operator, with_keywords
+from gradverify.verifier.witnesses.claim import rows_at
 
-EVERY_SET = 3
-"""Of so many inputs every set gets tangents; of more each alone, and all."""
+NOT_RUN, UNSUPPORTED = CheckResult(capability="not-run"), CheckResult(capability="no")
 
 ROUNDINGS = 10.0
 """Roundings of the terms of both sides by which these may be apart."""
@@ -53,8 +47,15 @@ JVP_HINT = (
 )
 
 
-def forward_mode(base: Verified, first: FirstOrder) -> Answer:
-    """GV501: for a direction v, u·(J v) must be (Jᵀ u)·v, which is known: one forward for each set of inputs.
+def _answered(*found: Finding | None) -> CheckResult:
+    """A transform that is asked is right, refuses (notes), or is wrong."""
+    result = CheckResult.of(*found)
+    refuses = all(one.severity is Severity.NOTE for one in result.findings)
+    return replace(result, capability=("no" if refuses else "wrong") if result.findings else "yes")
+
+
+def forward_mode(base: Verified, first: FirstOrder) -> CheckResult:
+    """GV501: for a direction v, u·(J v) must be (Jᵀ u)·v, which is known: in each input alone, and in all.
 
     At a kink both may choose another derivative and be right, so nothing is said there. A callable that is no
     Function promises nothing.
@@ -65,28 +66,26 @@ def forward_mode(base: Verified, first: FirstOrder) -> Answer:
         return UNSUPPORTED
     if first.result.uncovered:
         return NOT_RUN
-    for size in range(1, count + 1) if count <= EVERY_SET else (1, count):
-        for chosen in combinations(range(count), size):
-            when = f"in a random direction in {listed_names([base.names[k] for k in chosen])}"
-            v = _direction(base, chosen)
-            pushed = _pushed(base, v, chosen)
-            if isinstance(pushed, Raised) and function_class is None:
-                return UNSUPPORTED
-            if isinstance(pushed, Raised):
-                variant = Variant("GV501", when, JVP_HINT, is_mistake=lambda error: not is_refusal(error))
-                return Answer.of(variant.raised(base, pushed.error, "jvp"))
-            differs = _compared(base, v, pushed.value)
-            if differs:
-                said = f"the forward-mode derivative {when} is {differs}"
-                return Answer.of(base.finding("GV501", said, hint=JVP_HINT))
-    return Answer.of()
+    for chosen in dict.fromkeys([*zip(range(count)), tuple(range(count))]):
+        when = f"in a random direction in {listed_names([base.names[k] for k in chosen])}"
+        v = _direction(base, chosen)
+        pushed = _pushed(base, v, chosen)
+        if isinstance(pushed, Raised) and function_class is None:
+            return UNSUPPORTED
+        if isinstance(pushed, Raised):
+            variant = Variant("GV501", when, JVP_HINT, is_mistake=lambda error: not is_refusal(error))
+            return _answered(variant.raised(base, pushed.error, "jvp"))
+        differs = _compared(base, v, pushed.value)
+        if differs:
+            said = f"the forward-mode derivative {when} is {differs}"
+            return _answered(base.finding("GV501", said, hint=JVP_HINT))
+    return _answered()
 
 
 def _direction(base: Verified, chosen: tuple[int, ...]) -> Tensor:
     """A random direction in the chosen inputs, flat; zero where entries are held."""
     v = base.inputs.unflatten(random_signs(base.inputs.size, base.sample.case.seed + 211))
-    arguments = [a for a in base.sample.arguments if a.differentiable]
-    for k, (part, argument) in enumerate(zip(v, arguments, strict=True)):
+    for k, (part, argument) in enumerate(zip(v, base.sample.differentiable, strict=True)):
         held = argument.held if k in chosen else ...
         if held is not None:
             part[held] = 0.0
@@ -95,19 +94,15 @@ def _direction(base: Verified, chosen: tuple[int, ...]) -> Tensor:
 
 def _pushed(base: Verified, v: Tensor, chosen: tuple[int, ...]) -> Returned[Tensor] | Raised:
     """J v, flat. A callable that is no Function may drop every tangent: it has no forward mode."""
-    tangents, problem = base.inputs.unflatten(v), base.sample.problem
+    tangents, problem, arguments = base.inputs.unflatten(v), base.sample.problem, base.sample.arguments
+    places = [k for k, a in enumerate(arguments) if a.differentiable]
 
     def arrange(passed: list[Any]) -> list[Any]:
-        numbered, made = iter(enumerate(copies(problem.primals))), []
-        for argument, given in zip(base.sample.arguments, passed, strict=True):
-            value = given
-            if argument.differentiable:
-                place, primal = next(numbered)
-                value = primal.requires_grad_().clone()
-                if place in chosen:
-                    value = forward_ad.make_dual(value, tangents[place])  # type: ignore[no-untyped-call]
-                value = argument.moved(value)
-            made.append(value)
+        made, primals = list(passed), copies(problem.primals)
+        for k in chosen:
+            primal = primals[k].requires_grad_().clone()
+            dual = forward_ad.make_dual(primal, tangents[k])  # type: ignore[no-untyped-call]
+            made[places[k]] = arguments[places[k]].moved(dual)
         return made
 
     with forward_ad.dual_level():
@@ -129,8 +124,8 @@ def _compared(base: Verified, v: Tensor, pushed: Tensor) -> str:
     off, bound = abs(forward - backward), settings.atol + (settings.rtol + ROUNDINGS * base.rounding) * size
 
     def again(x: Tensor) -> Tensor | None:
-        back = problem.pull_back(base.inputs.unflatten(x), base.grad_outputs())
-        return None if isinstance(back, Raised) else (base.inputs.flatten(back.value) @ v)[None]
+        rows = rows_at(problem, x, base.u[None])
+        return None if rows is None else rows @ v
 
     if off <= bound or off <= float(base.spread_of(again, torch.zeros(1))):
         return ""
@@ -162,12 +157,8 @@ TESTS = {
 }
 """What to do where a test of opcheck fails: in the order in which one explains the next."""
 
-ASSERTS = {
-    "AssertionError": "torch.testing",
-    "MetadataMismatchError": "torch._subclasses",
-    "RuntimeError": "torch._subclasses.schema_check_mode",
-}
-"""The types of exceptions by which a test fails, and where torch raises them: any other one only stops it."""
+ASSERTS = ("torch.testing", "torch._subclasses")
+"""Where torch raises the exception by which a test fails: any other one only stops it."""
 
 STOPPED = (
     "torch.compile and export may refuse it as well. If they are not meant to be supported, nothing need be "
@@ -175,7 +166,7 @@ STOPPED = (
 )
 
 
-def registration(base: Verified) -> Answer:
+def registration(base: Verified) -> CheckResult:
     """GV504: what an operator promises torch beside its gradient, by the tests of opcheck, one by one.
 
     Tracing, which builds on the fake kernel, comes only where that holds, and not for an operator that draws
@@ -192,14 +183,13 @@ def registration(base: Verified) -> Answer:
         if error is None:
             continue
         fails = fails or (test == FAKE and is_accident(error))
-        said = " ".join(f"{error.type}: {error.message}".split())
-        said = said if len(said) <= MOST_SAID else f"{said[:MOST_SAID]}..."
+        said = " ".join(f"{error.type}: {error.message}".split())[:MOST_SAID]
         how = "fails" if fails else "cannot be run"
         said = f"`{test}` of torch.library.opcheck {how} for `{operator.name}`: {said}"
         severity = Severity.WARNING if test == WARNED else Severity.ERROR
         found = base.finding("GV504", said, hint=hint, severity=severity, part=test, raised=error)
         findings.append(found if fails else replace(found, severity=Severity.NOTE, hint=STOPPED))
-    return Answer.of(*findings)
+    return _answered(*findings)
 
 
 def _exception_of(base: Verified, operator: Operator, test: str) -> tuple[RaisedError | None, bool]:
@@ -219,8 +209,8 @@ def _exception_of(base: Verified, operator: Operator, test: str) -> tuple[Raised
     error = answers[test]
     if not isinstance(error, BaseException):
         return None, False
-    *_, kind = "", *(f.f_globals.get("__name__", "") for f, _ in traceback.walk_tb(error.__traceback__))
-    return describe(error), kind.startswith(ASSERTS.get(type(error).__name__, "nowhere"))
+    *_, place = "", *(f.f_globals.get("__name__", "") for f, _ in traceback.walk_tb(error.__traceback__))
+    return describe(error), place.startswith(ASSERTS)
 
 
 BATCH = 3
@@ -241,7 +231,7 @@ Dims = tuple[int | None, ...]
 """The batch dimension of each argument; None where all elements share it."""
 
 
-def batched(base: Verified) -> Answer:
+def batched(base: Verified) -> CheckResult:
     """GV502: hold `torch.vmap` of a Function with a rule of its own against one call for each element.
 
     The first batch that is wrong is reported, and the first that is refused. Of a rule that torch generates,
@@ -259,10 +249,10 @@ def batched(base: Verified) -> Answer:
         when = f"under torch.vmap with in_dims={dims} and a batch of {count}"
         wrong = Variant("GV502", when, VMAP_HINT).judged(loop, called(loop.sample))
         if wrong is not None and wrong.severity is Severity.ERROR:
-            return Answer.of(wrong)
+            return _answered(wrong)
         found.append(wrong)
-    refused = [one for one in found if one is not None][:1]
-    return Answer("yes" if None in found else "no", tuple(refused)) if found else NOT_RUN
+    refused = next((one for one in found if one is not None), None)
+    return replace(_answered(refused), capability="yes" if None in found else "no") if found else NOT_RUN
 
 
 def _batchings(sample: Sample) -> Iterator[tuple[Dims, int]]:
@@ -341,7 +331,7 @@ COMPILED = Variant(
 )
 
 
-def compiled(base: Verified) -> Answer:
+def compiled(base: Verified) -> CheckResult:
     """GV503: hold the compiled target against the verified values and gradient.
 
     The backend is `aot_eager`: it traces and partitions as any other does, and needs no compiler.
@@ -359,19 +349,16 @@ def compiled(base: Verified) -> Answer:
 
     with without_reading(base.sample.subject.function_class):
         call = called(replace(base.sample, problem=replace(problem, function=through)))
-        return Answer.of(COMPILED.judged(base, call))
+        return _answered(COMPILED.judged(base, call))
 
 
-TRANSFORMS: dict[str, tuple[str, Callable[[Verified, FirstOrder], Answer]]] = {
+TRANSFORMS: dict[str, tuple[str, Callable[[Verified, FirstOrder], CheckResult]]] = {
     "jvp": ("GV501", forward_mode),
     "vmap": ("GV502", lambda base, _: batched(base)),
     "compile": (COMPILED.code, lambda base, _: compiled(base)),
     "opcheck": ("GV504", lambda base, _: registration(base)),
 }
 """By their names in the capability table: the code that only it can give, and what runs it."""
-
-COMPILE = re.compile(r"\btorch\.compile\b")
-"""Where a module's source has this, its Functions run compiled, and are tried so by default."""
 
 TRANSFORM_CODES = frozenset(code for code, _ in TRANSFORMS.values())
 """Codes that only a transform can give."""
@@ -391,18 +378,15 @@ def transforms(sample: Sample, first: FirstOrder) -> CheckResult:
     base = known(sample) if wanted else None
     if base is None:
         return CheckResult()
-    answers = {name: run(base, first) for name, run in wanted.items()}
-    findings = tuple(f for answer in answers.values() for f in answer.findings)
-    capabilities = tuple((name, answer.capability) for name, answer in answers.items())
-    return CheckResult(findings, outcome_of(findings), capabilities=capabilities)
+    result = CheckResult()
+    for name, run in wanted.items():
+        answer = run(base, first)
+        result = result.beside(replace(answer, capability="", capabilities=((name, answer.capability),)))
+    return result
 
 
 def _is_asked(code: str, subject: Subject) -> bool:
     """Whether it is selected; torch's compiler, which has mistakes of its own, by its whole code alone."""
-    settings = subject.settings
-    if code.startswith(settings.ignore):
-        return False
-    if code == COMPILED.code and code not in settings.select:
-        runs_compiled = subject.function_class is not None and any(map(COMPILE.search, lines_of(subject)))
-        return runs_compiled and not settings.select
-    return not settings.select or code.startswith(settings.select)
+    select, ignore = subject.settings.select, subject.settings.ignore
+    chosen = code in select if code == COMPILED.code else not select or code.startswith(select)
+    return chosen and not code.startswith(ignore)

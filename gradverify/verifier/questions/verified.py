@@ -5,9 +5,9 @@ Another layout sums in another order: what `witnesses/rounding.py` says that rou
 
 from __future__ import annotations
 
-import linecache
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Entries, Finding, Point, RaisedError, Severity, Swept, TargetKind, indexed
+from gradverify.model import Finding, Point, RaisedError, Severity, TargetKind, indexed
+from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.guard.memory import filled_memory
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
 from gradverify.verifier.numerics.probes import random_signs
@@ -24,45 +26,14 @@ from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, CallProblem, Lay
 from gradverify.verifier.questions.call import Call, backward, called, is_accident
 from gradverify.verifier.questions.result import OTHER_VALUES
 from gradverify.verifier.questions.samples import arguments_at
-from gradverify.verifier.questions.subject import Sample, Subject, first_line
-from gradverify.verifier.questions.wording import apart, number, vector_entries
-from gradverify.verifier.witnesses.claim import Map
-from gradverify.verifier.witnesses.rounding import FACTOR, OF_A_ROW, has_digits_of_float32, spread
+from gradverify.verifier.questions.subject import Sample, first_line
+from gradverify.verifier.questions.witnessing import witnesses_of
+from gradverify.verifier.questions.wording import apart, number
+from gradverify.verifier.witnesses.claim import Map, rows_at
+from gradverify.verifier.witnesses.rounding import FACTOR, OF_A_ROW, spread
 
 OF_TERMS = 1e-9
 """Share of the size of a gradient's terms that sums in another order may move it by, whatever is left."""
-
-
-@dataclass(frozen=True)
-class Varied:
-    """What one question found, and what it really went over."""
-
-    findings: tuple[Finding, ...] = ()
-    swept: Swept = field(default_factory=Swept)
-
-    @staticmethod
-    def of(*found: Finding | None, calls: Sequence[str] = ()) -> Varied:
-        """Of the findings that there are, and the names of the calls."""
-        return Varied(tuple(filter(None, found)), Swept(calls=tuple(dict.fromkeys(calls))))
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a transform of torch answers: `yes`, `no`, `wrong` or `not-run`, and why."""
-
-    capability: str = "not-run"
-    findings: tuple[Finding, ...] = ()
-
-    @staticmethod
-    def of(*found: Finding | None) -> Answer:
-        """A transform that is asked is right, refuses (notes), or is wrong."""
-        findings = tuple(one for one in found if one is not None)
-        refuses = all(one.severity is Severity.NOTE for one in findings)
-        return Answer(("no" if refuses else "wrong") if findings else "yes", findings)
-
-
-NOT_RUN = Answer()
-UNSUPPORTED = Answer("no")
 
 
 @dataclass(frozen=True)
@@ -75,10 +46,6 @@ class Difference:
     """The input, or the output, it belongs to."""
     got: float
     wanted: float
-    block: int = 0
-    """The number of that input, or of that output."""
-    entries: Entries | None = None
-    """All of it that differs, the worst ones by name."""
     noise: float = 0.0
     """Where nothing is known: how far its own rounding moves what is there."""
 
@@ -106,6 +73,8 @@ class Verified:
     """Forward writes into an argument, or returns one."""
     found: frozenset[str] = frozenset()
     """Codes of what was found before, notes among them."""
+    known: dict[tuple[float, ...], Tensor | None] = field(default_factory=dict, compare=False)
+    """Gradients for other grad_outputs, by these."""
 
     @property
     def inputs(self) -> Layout:
@@ -137,11 +106,19 @@ class Verified:
         return verified(replace(self.sample, arguments=arguments, problem=problem))
 
     def of(self, u: Tensor) -> Verified | None:
-        """The same call with the gradient for other grad_outputs; None where it raises or is not finite."""
-        gradient = _gradient_at(self.sample.problem, u, _inputs_of(self.sample))
-        if gradient is None or not gradient.isfinite().all():
-            return None
-        return replace(self, u=u, gradient=gradient)
+        """The same call with the gradient for other grad_outputs; None where it raises or is not finite.
+
+        A verified gradient is linear in them.
+        """
+        if torch.equal(u, self.u):
+            return self
+        key = tuple(u.tolist())
+        if key not in self.known:
+            zero = torch.zeros_like(self.gradient)
+            found = gradient_at(u, self.sample.problem, _inputs_of(self.sample)) if u.any() else zero
+            self.known[key] = found if found is not None and found.isfinite().all() else None
+        gradient = self.known[key]
+        return None if gradient is None else replace(self, u=u, gradient=gradient)
 
     def difference(self, got: Gradients, *, only: frozenset[int] | None = None) -> Difference | None:
         """Where gradients differ from the verified one by more than rounding and the tolerance.
@@ -152,11 +129,7 @@ class Verified:
         for position, block in enumerate(self.inputs.blocks):
             if only is not None and position not in only:
                 flat[block.span] = self.gradient[block.span]
-        return self._differs(flat)
-
-    def unrepeated(self, gradient: Tensor) -> Difference | None:
-        """Where the gradient (flat) of the very same call differs by more than sums in another order do."""
-        return self._differs(gradient, same=True)
+        return self.differs(flat)
 
     def forward_difference(self, outputs: Sequence[Tensor], *, same: bool = False) -> Difference | None:
         """Where results of forward differ from those of the verified call.
@@ -166,19 +139,20 @@ class Verified:
         layout = self.sample.problem.outputs
         if [t.shape for t in outputs] != [t.shape for t in layout.unflatten(self.values)]:
             return Difference("the shape of the result", "the output", torch.nan, torch.nan)
-        return self._differs(layout.flatten(outputs), of_forward=True, same=same)
+        return self.differs(layout.flatten(outputs), of_forward=True, same=same)
 
     def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - of Finding
         """A finding at this sample."""
         return self.sample.finding(code, message, **fields)
 
-    def _differs(self, got: Tensor, *, of_forward: bool = False, same: bool = False) -> Difference | None:
-        """Where flat values are off by more than the tolerance and by more than rounding, if anywhere.
+    def differs(self, got: Tensor, *, of_forward: bool = False, same: bool = False) -> Difference | None:
+        """Where flat gradients, or results, are off by more than the tolerance and by more than rounding.
 
-        What rounding explains beyond a share of the largest gradient is unknown.
+        `same`: those of the very same call, off by more than sums in another order. What rounding explains
+        beyond a share of the largest gradient is unknown.
         """
-        problem, at = self.sample.problem, partial(_gradient_at, self.sample.problem, self.u)
-        wanted, layout, names = self.gradient, self.inputs, list(self.names)
+        problem, wanted, layout, names = self.sample.problem, self.gradient, self.inputs, self.names
+        at: Callable[[Tensor], Tensor | None] = partial(gradient_at, self.u, problem)
         if of_forward:
             wanted, layout, names, at = (
                 self.values,
@@ -191,34 +165,27 @@ class Verified:
             return None
         most = OF_TERMS * max(_largest(self.gradient), _largest(self.values))
         moved = self.spread_of(at, wanted).clamp_max(most if same else math.inf)
-        cap = math.inf if of_forward else max(OF_A_ROW * _largest(wanted), most)
-        wrong = off > torch.maximum(bound, moved)
-        is_known = bool(wrong.any())
-        wrong = wrong if is_known else off > torch.maximum(bound, moved.clamp_max(cap))
+        bound, known = torch.maximum(bound, moved), bound
+        wrong = off > bound
+        is_known = bool(wrong.any()) or of_forward
+        if not is_known:
+            wrong = off > torch.maximum(known, moved.clamp_max(max(OF_A_ROW * _largest(wanted), most)))
         if not wrong.any():
             return None
         worst = int(torch.where(wrong, off, -1.0).argmax())
         number_of = layout.block_of(worst)
-        block, own = layout.blocks[number_of], layout.blocks[number_of].span
-        bound = torch.maximum(bound, moved)
         return Difference(
-            indexed(names[number_of], block.index(worst)),
+            indexed(names[number_of], layout.blocks[number_of].index(worst)),
             names[number_of],
             got[worst].item(),
             wanted[worst].item(),
-            block=number_of,
-            entries=vector_entries(
-                got[own], wanted[own], bound[own], wrong[own], block, of_output=of_forward
-            ),
             noise=0.0 if is_known else moved[worst].item(),
         )
 
     @property
     def rounding(self) -> float:
         """Relative rounding of its numbers."""
-        short = has_digits_of_float32(self.values) or has_digits_of_float32(self.gradient)
-        eps = torch.finfo(torch.float32 if short else torch.float64).eps
-        return max(eps, float(self.inputs.rounding.max()))
+        return max(witnesses_of(self.sample).of(self.sample).epsilon, float(self.inputs.rounding.max()))
 
     def spread_of(self, results: Callable[[Tensor], Tensor | None], like: Tensor) -> Tensor:
         """How far rounding explains that results go, one for each."""
@@ -235,20 +202,20 @@ class Verified:
         return bound
 
 
-def named(problem: CallProblem) -> list[str]:
+def named(problem: CallProblem) -> tuple[str, ...]:
     """What the differentiated outputs are called."""
     positions = problem.output_positions
-    return [f"output {p}" if len(positions) > 1 else "y" for p in positions]
+    return tuple(f"output {p}" if len(positions) > 1 else "y" for p in positions)
 
 
 def _largest(values: Tensor) -> float:
     return float(values.abs().nan_to_num(0.0, 0.0, 0.0).max()) if values.numel() else 0.0
 
 
-def _gradient_at(problem: CallProblem, u: Tensor, x: Tensor) -> Tensor | None:
-    inputs = Layout.of(problem.primals)
-    result = problem.pull_back(inputs.unflatten(x), problem.outputs.unflatten(u))
-    return None if isinstance(result, Raised) else inputs.flatten(result.value)
+def gradient_at(u: Tensor, problem: Map, x: Tensor) -> Tensor | None:
+    """The gradients for one grad_output (M) at a point (N); None where the problem raises."""
+    rows = rows_at(problem, x, u[None])
+    return None if rows is None else rows[0]
 
 
 def value_at(problem: Map, x: Tensor) -> Tensor | None:
@@ -267,11 +234,6 @@ def _off(got: Tensor, wanted: Tensor) -> Tensor:
 def cotangents(sample: Sample) -> Tensor:
     """The grad_outputs of the verified gradient, flat: signed, never near zero, never all alike."""
     return random_signs(sample.problem.outputs.size, sample.case.seed + 31)
-
-
-def lines_of(subject: Subject) -> list[str]:
-    """The source of the target's module; empty where there is none to read."""
-    return linecache.getlines(subject.target.file)
 
 
 def drawn_again(sample: Sample, number: int = 1) -> tuple[Argument, ...] | None:
@@ -302,27 +264,31 @@ def _inputs_of(sample: Sample) -> Tensor:
 
 
 def verified(sample: Sample) -> Verified | None:
-    """One gradient of a verified sample, at a random signed grad_output; None where it raises.
+    """One gradient of a verified sample; None where it raises or is not finite, as `ran`."""
+    found = ran(sample)
+    return found if found is not None and bool(found.gradient.isfinite().all()) else None
 
-    None as well where it is not finite, or where there is nothing to differentiate.
+
+def ran(sample: Sample, *, fill: bool | None = None) -> Verified | None:
+    """A fresh call with its gradient at a random signed grad_output; None where it raises.
+
+    None as well where there is nothing to differentiate. `fill`: new memory is full of NaN, or not.
     """
-    problem = sample.problem
-    if not sample.inputs.size or not problem.outputs.size:
+    problem, outputs, u = sample.problem, sample.problem.outputs, cotangents(sample)
+    if not sample.inputs.size or not outputs.size:
         return None
-    u = cotangents(sample)
-    call = called(sample)
-    forward_draws = not problem.random_states.untouched()
-    if isinstance(call, Raised):
+    with nullcontext() if fill is None else filled_memory(fill=fill):
+        call = called(sample)
+        forward_draws = not problem.random_states.untouched()
+        if isinstance(call, Raised):
+            return None
+        # As it is before another call could touch it.
+        values = guard.call(outputs.flatten, copies(call.value.outputs))
+        result = backward(sample, call.value, outputs.unflatten(u))
+    draws = forward_draws, not problem.random_states.untouched()
+    if isinstance(values, Raised) or isinstance(result, Raised):
         return None
-    values, writes = problem.outputs.flatten(copies(call.value.outputs)), call.value.writes
-    result = backward(sample, call.value, problem.outputs.unflatten(u))
-    backward_draws = not problem.random_states.untouched()
-    if isinstance(result, Raised):
-        return None
-    gradient = sample.inputs.flatten(result.value)
-    if not gradient.isfinite().all():
-        return None
-    return Verified(sample, u, gradient, values, forward_draws, backward_draws, writes)
+    return Verified(sample, u, sample.inputs.flatten(result.value), values.value, *draws, call.value.writes)
 
 
 @dataclass(frozen=True)
@@ -335,7 +301,6 @@ class Variant:
     hint: str
     than: str = ""
     """What gives the value that was expected: `, which contiguous ones give`."""
-    output: int | None = None
     input: str | None = None
     """The input that is changed, if it is one."""
     part: str = ""
@@ -352,25 +317,16 @@ class Variant:
         """What is wrong with a changed call: it raises, or gives another result or another gradient."""
         if isinstance(call, Raised):
             return self.raised(base, call.error, "forward")
-        moved = self.forward(base, call.value.outputs)
+        moved = base.forward_difference(call.value.outputs)
         if moved is not None:
-            return moved
-        result = backward(base.sample, call.value, grad_outputs or base.grad_outputs())
-        return self.gradient(base, result, only)
-
-    def forward(self, base: Verified, outputs: Sequence[Tensor]) -> Finding | None:
-        """The finding where forward gives another result."""
-        moved = base.forward_difference(outputs)
-        if moved is None:
-            return None
-        said = f"forward gives another result {self.when}: {moved.place} is {moved.values}{self.than}"
-        return base.finding(self.code, said, hint=self.hint, input=self.input, part=self.part)
+            said = f"forward gives another result {self.when}: {moved.place} is {moved.values}{self.than}"
+            return base.finding(self.code, said, hint=self.hint, input=self.input, part=self.part)
+        return self.gradient(
+            base, backward(base.sample, call.value, grad_outputs or base.grad_outputs()), only
+        )
 
     def gradient(
-        self,
-        base: Verified,
-        result: Returned[Gradients] | Raised,
-        only: frozenset[int] | None = None,
+        self, base: Verified, result: Returned[Gradients] | Raised, only: frozenset[int] | None = None
     ) -> Finding | None:
         """The finding where backward raises, or gives another gradient."""
         if isinstance(result, Raised):
@@ -390,7 +346,7 @@ class Variant:
                 f"{number(found.noise)}, and it is {found.values}"
             )
         said = f"the gradient of `{found.name}` {said}"
-        return base.finding(code, said, hint=hint, input=found.name, output=self.output, part=self.part)
+        return base.finding(code, said, hint=hint, input=found.name, part=self.part)
 
     def raised(self, base: Verified, error: RaisedError, what: str = "backward") -> Finding:
         """The finding on an exception, or on other outputs than before."""
@@ -400,7 +356,6 @@ class Variant:
             self.code,
             f"{what} {error.message} {self.when}" if returned else f"{what} {said}",
             hint=self.hint,
-            output=self.output,
             input=self.input,
             raised=None if returned else error,
             part=self.part,

@@ -17,25 +17,23 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import Parameter
 
-from gradverify.model import Finding, RaisedError, Severity, Swept, tensors_of
+from gradverify.model import Finding, Severity, Swept, tensors_of
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.guard.engine import run_every_node
 from gradverify.verifier.inputs.arguments import Argument, OfRanks
 from gradverify.verifier.questions.again import again, read_unwritten
-from gradverify.verifier.questions.call import Call, backward, called
+from gradverify.verifier.questions.call import Call, called
+from gradverify.verifier.questions.result import CheckResult
 from gradverify.verifier.questions.samples import placed_on
 from gradverify.verifier.questions.subject import Sample, first_line
 from gradverify.verifier.questions.verified import (
     Variant,
-    Varied,
     Verified,
-    cotangents,
     drawn_again,
     known,
-    lines_of,
 )
-from gradverify.verifier.questions.wording import count_of, listed_names
+from gradverify.verifier.questions.wording import listed_names
 from gradverify.verifier.ranks.world import OutOfStepError
 
 Way = tuple[str, Variant, Verified, Returned[Call] | Raised]
@@ -69,18 +67,19 @@ OTHER_GROUP = Variant(
 )
 
 
-def _in_turn(ways: Callable[[Verified], Iterator[Way]]) -> Callable[[Verified], Varied]:
+def _in_turn(ways: Callable[[Verified], Iterator[Way]]) -> Callable[[Verified], CheckResult]:
     """A question that makes one call after the other, up to the first that shows something."""
 
     @wraps(ways)
-    def ask(base: Verified) -> Varied:
+    def ask(base: Verified) -> CheckResult:
         asked: list[str] = []
+        found = None
         for said, variant, there, call in ways(base):
             asked.append(said)
             found = variant.judged(there, call)
             if found is not None:
-                return Varied.of(found, calls=asked)
-        return Varied.of(calls=asked)
+                break
+        return CheckResult.of(found, calls=asked)
 
     return ask
 
@@ -103,7 +102,8 @@ def same_tensor_twice(base: Verified) -> Iterator[Way]:
         second.zero_()
         when = f"when the same tensor is passed as `{names[0]}` and `{names[1]}`"
         variant = Variant("GV405", when, TWICE_HINT, ", the sum of both", input=names[0])
-        yield "same tensor twice", variant, apart, called(apart.sample, arrange=partial(_instead, one, other))
+        call = called(apart.sample, arrange=partial(_instead, one, other))
+        yield "same tensor twice", variant, apart, call
 
 
 @_in_turn
@@ -150,27 +150,26 @@ def late_ranks(base: Verified) -> Iterator[Way]:
             yield "late ranks", variant, base, called(base.sample)
 
 
-def other_group(base: Verified) -> Varied:
+def other_group(base: Verified) -> CheckResult:
     """GV724: the same in a part of a larger world. Not asked where an integer, maybe a rank, is passed."""
     across = base.sample.subject.across
     numbers = any(type(a.value) is int or isinstance(a.value, OfRanks) for a in base.sample.arguments)
     if across is None or across.in_other_group is None or numbers:
-        return Varied()
+        return CheckResult()
     other, said = across.in_other_group(), f"ranks disagree on a value that they share {OTHER_GROUP.when}"
     moved = replace(base.sample, problem=replace(base.sample.problem, function=other))
     try:
         found = OTHER_GROUP.judged(replace(base, sample=moved), called(moved))
-        is_wrong = bool(other.differences)
+        disagrees = bool(other.differences)
     except OutOfStepError as error:
-        found, is_wrong, said = None, True, f"{error}, {OTHER_GROUP.when}"
-    if found is None and is_wrong:
-        found = base.finding(OTHER_GROUP.code, said, hint=OTHER_GROUP.hint)
-    return Varied.of(found)
+        found, disagrees, said = None, True, f"{error}, {OTHER_GROUP.when}"
+    told = base.finding(OTHER_GROUP.code, said, hint=OTHER_GROUP.hint) if disagrees else None
+    return CheckResult.of(found or told)
 
 
 def _instead(one: int, other: int, passed: list[Any]) -> list[Any]:
     """One argument in place of another."""
-    return [passed[one] if k == other else value for k, value in enumerate(passed)]
+    return [*passed[:other], passed[one], *passed[other + 1 :]]
 
 
 def _plain(base: Verified) -> list[tuple[int, Argument]]:
@@ -221,53 +220,41 @@ def _recomputed(sample: Sample) -> saved_tensors_hooks:
 
 
 ALREADY_THERE = 0.5
-"""What `.grad` holds before, and `main_grad`: a gradient that is written over it is not added to it."""
-
-MAIN_GRAD = "main_grad"
-"""The attribute of a parameter that fused kernels add to, in place of `.grad`."""
+"""What `.grad` holds before: a gradient that is written over it is not added to it."""
 
 LEAVES_HINT = (
     "Backward returns the gradient and autograd adds it to .grad. Look for is_leaf, isinstance(x, "
-    "nn.Parameter), .grad, main_grad, or something kept on the tensor that is stale once its values change."
+    "nn.Parameter), .grad, or something kept on the tensor that is stale once its values change."
 )
 
 
-def as_leaves(base: Verified) -> Varied:
+def as_leaves(base: Verified) -> CheckResult:
     """GV414: two steps of a training of parameters that have a `.grad`, the second at other values.
 
     Backward may ask whether an input is a leaf, add into `.grad` by hand, or keep something on the parameter
-    that an optimizer's step makes stale. A third step has a `main_grad` where the module speaks of one.
+    that an optimizer's step makes stale.
     """
     if base.writes:  # torch refuses that for a leaf
-        return Varied()
-    drawn, lines = drawn_again(base.sample), lines_of(base.sample.subject)
+        return CheckResult()
+    drawn = drawn_again(base.sample)
     second = None if drawn is None else base.at(drawn)
-    steps = {"in the first step": (base, ["grad"]), "in the second step, at other values": (second, ["grad"])}
-    if not lines or any(MAIN_GRAD in line for line in lines):
-        steps[f"and in {MAIN_GRAD}"] = (base, ["grad", MAIN_GRAD])
     parameters = tuple(Parameter(p.detach().clone()) for p in base.sample.problem.primals)
-    for said, (there, held) in steps.items():
+    found: Finding | None = None
+    for said, there in (("in the first step", base), ("in the second step, at other values", second)):
         when = f"when the inputs are parameters with {ALREADY_THERE} in .grad already, {said}"
-        found = there and _step(there, parameters, held, Variant("GV414", when, LEAVES_HINT))
-        if found and not (found.raised and MAIN_GRAD in held):  # a fused kernel may be of another package
-            return Varied.of(found, calls=["parameters"])
-    return Varied.of(calls=["parameters"])
+        if found is None and there is not None:
+            found = _step(there, parameters, Variant("GV414", when, LEAVES_HINT))
+    return CheckResult.of(found, calls=["parameters"])
 
 
-def _step(
-    base: Verified, parameters: Sequence[Parameter], held: Sequence[str], variant: Variant
-) -> Finding | None:
-    """What is wrong in a step of a training at the values of a call, or what is raised there.
-
-    `held`: the attributes of a parameter that hold a gradient.
-    """
+def _step(base: Verified, parameters: Sequence[Parameter], variant: Variant) -> Finding | None:
+    """What is wrong in a step of a training at the values of a call, or what is raised there."""
     sample, problem, rest = base.sample, base.sample.problem, iter(parameters)
     for parameter, value in zip(parameters, problem.primals, strict=True):
         if not torch.equal(parameter, value):
             with torch.no_grad():
                 parameter.copy_(value)
-        for name in held:
-            setattr(parameter, name, torch.full_like(parameter, ALREADY_THERE))
+        parameter.grad = torch.full_like(parameter, ALREADY_THERE)
 
     def arrange(passed: list[Any]) -> list[Any]:
         pairs = zip(sample.arguments, passed, strict=True)
@@ -284,14 +271,12 @@ def _step(
         done = guard.call(run_every_node, *map(list, zip(*connected, strict=True)), keep=False)
     if connected and isinstance(done, Raised):
         return variant.raised(base, done.error, "the call")
-    before = [torch.full_like(p, ALREADY_THERE * len(held)) for p in problem.primals]
-    found = []
-    for parameter in parameters:
-        there = [one.detach() for name in held if (one := getattr(parameter, name)) is not None]
-        dense = [t if t.layout is torch.strided else t.to_dense() for t in there]
-        found.append(sum(dense, torch.zeros_like(parameter)))
+    before = [torch.full_like(p, ALREADY_THERE) for p in problem.primals]
+    there = [
+        p.grad if p.grad is None or p.grad.layout is torch.strided else p.grad.to_dense() for p in parameters
+    ]
     whole = replace(base, gradient=base.gradient + base.inputs.flatten(before))
-    return variant.differs(base, whole.difference(tuple(found)))
+    return variant.differs(base, whole.difference(tuple(there)))
 
 
 def _as_passed(argument: Argument, parameter: Parameter) -> Tensor:
@@ -300,61 +285,43 @@ def _as_passed(argument: Argument, parameter: Parameter) -> Tensor:
 
 DEVICE_HINT = (
     "On {here} it was verified against forward. Look for a kernel that differs on {there}: its index "
-    "arithmetic, a block that is not synchronised, a constant, or the device it is launched on."
+    "arithmetic, a block that is not synchronised, a constant, the device it is launched on, or memory that "
+    "backward allocates elsewhere than grad_output."
 )
 
 CPU_ONLY = "If it is meant for some devices alone, name them in its spec: `devices: [{kind}]`."
 
-BACKWARD_HINT = "Allocate what backward needs where grad_output is: `torch.zeros(..., device=g.device)`."
 
-
-def other_devices(base: Verified) -> Varied:
+def other_devices(base: Verified) -> CheckResult:
     """GV701: every other device that the run asks for, up to the first where something is wrong."""
-    swept = Swept()
+    result = CheckResult()
     for device in base.sample.subject.other_devices:
         findings = _on_device(base, device)
         if findings:
-            return Varied(tuple(findings), swept)
-        swept = swept.joined(Swept(devices=(device,)))
-    return Varied(swept=swept)
+            return result.beside(CheckResult.of(*findings))
+        result = result.beside(CheckResult(swept=Swept(devices=(device,))))
+    return result
 
 
 def _on_device(base: Verified, device: str) -> list[Finding]:
-    if base.draws:
-        return [_not_compared(base, device, "it draws random numbers, and other devices draw others")]
+    here = base.sample.subject.settings.device
     placed = placed_on(device, base.sample)
     call = placed if isinstance(placed, Raised) else called(placed.value)
-    if isinstance(placed, Raised) or isinstance(call, Raised):
-        return [_not_compared(base, device, "forward raises", call.error)]  # type: ignore[union-attr]
-    sample = placed.value
-    result = backward(sample, call.value, sample.problem.outputs.unflatten(cotangents(sample)))
-    if isinstance(result, Raised):
-        if result.error.deliberate:
-            return [_not_compared(base, device, "backward raises", result.error)]
-        said = f"backward raises {_named(result.error)} on {device}, where forward runs"
-        return [base.finding("GV701", said, hint=BACKWARD_HINT, raised=result.error)]
-    there = known(sample)
-    repeated = read_unwritten(sample) if there is None else again(there).findings
+    if base.draws or isinstance(placed, Raised) or isinstance(call, Raised):
+        error = call.error if isinstance(call, Raised) else None
+        why = "it draws random numbers, and other devices draw others"
+        why = f"forward raises {error.type}: {first_line(error.message)}" if error else why
+        hint = CPU_ONLY.format(kind=here.partition(":")[0])
+        said = f"not compared with {device}: {why}"
+        return [base.finding("GV109", said, hint=hint, raised=error)]
+    when = f"on {device}, at the same float64 inputs as on {here}"
+    hint = DEVICE_HINT.format(here=here, there=device)
+    variant = Variant("GV701", when, hint, is_mistake=lambda error: not error.deliberate)
+    found, there = variant.judged(replace(base, sample=placed.value), call), known(placed.value)
+    repeated = read_unwritten(placed.value) if there is None else again(there).findings
     unsteady = [f for f in repeated if f.severity is not Severity.NOTE]
-    moved = base.forward_difference(call.value.outputs)
-    found = moved or base.difference(result.value)
-    explained = moved is None and there and not there.difference(base.inputs.unflatten(base.gradient))
-    if unsteady or found is None or explained:  # its formula rounds otherwise there
+    # Its formula may round otherwise there.
+    explained = there and not there.difference(base.inputs.unflatten(base.gradient))
+    if unsteady or found is None or (explained and found.input):
         return [replace(f, message=f"on {device}, {f.message}") for f in unsteady]
-    here = base.sample.subject.settings.device
-    said = f"{'' if moved else 'the gradient of '}{found.place} is {found.values} on {device}, at the same "
-    said += f"float64 inputs as on {here}"
-    if found.entries is not None and found.entries.wrong > 1:
-        said += f"; {count_of(found.entries.wrong, found.entries.checked)} differ"
-    hint, name = DEVICE_HINT.format(here=here, there=device), None if moved else found.name
-    return [base.finding("GV701", said, hint=hint, input=name, entries=found.entries)]
-
-
-def _named(error: RaisedError) -> str:
-    return f"{error.type}: {first_line(error.message)}"
-
-
-def _not_compared(base: Verified, device: str, why: str, error: RaisedError | None = None) -> Finding:
-    kind = base.sample.subject.settings.device.partition(":")[0]
-    said = f"not compared with {device}: {why}" + (f": {_named(error)}" if error else "")
-    return base.finding("GV109", said, hint=CPU_ONLY.format(kind=kind), raised=error)
+    return [found]

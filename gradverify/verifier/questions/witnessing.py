@@ -12,7 +12,6 @@ from gradverify.source import iterates
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.values import DOMAINS
 from gradverify.verifier.numerics.problem import CallProblem, Graph, VjpProblem
-from gradverify.verifier.questions.composite import held_columns
 from gradverify.verifier.questions.dtypes.calls import exact_arguments, in_float64
 from gradverify.verifier.questions.reading import own_backward
 from gradverify.verifier.questions.subject import Sample
@@ -113,20 +112,19 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return bool((((a - b).abs() <= bar) | (a == b) | (a.isnan() & b.isnan())).all())
 
 
-def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared: bool) -> Asked:
+def first_order(sample: Sample, graph: Graph, *, declared: bool) -> Asked:
     """What the judge needs of a sample's gradient."""
+    witnesses, problem, settings = witnesses_of(sample), sample.problem, sample.subject.settings
     known, function = witnesses.of(sample), sample.subject.function_class
-    problem, settings = sample.problem, sample.subject.settings
-    held = held_columns(sample)
-    held_or_none = held if bool(held.any()) else None
-    derived, hides = _derived(sample, graph, witnesses, held_or_none)
+    held = _held(sample)
+    derived, hides = _derived(sample, graph, held)
     steps, bounds = FLOAT32 if known.is_short else FLOAT64, _bounds(sample)
     loops = bool(iterates(sample.subject.function if function is None else function.forward))
     again = witnesses.wrong if declared or not loops else ()
     return Asked(
         problem=problem,
         claim=Claim(problem, graph),
-        values=Values(problem, steps=steps, bounds=bounds, held=held_or_none),
+        values=Values(problem, steps=steps, bounds=bounds, held=held),
         derived=derived,
         hides=hides,
         trust=known.first,
@@ -147,12 +145,20 @@ def first_order(sample: Sample, graph: Graph, witnesses: Witnesses, *, declared:
     )
 
 
-def _derived(
-    sample: Sample, graph: Graph, witnesses: Witnesses, held: Tensor | None
-) -> tuple[Claim | None, bool]:
+def _held(sample: Sample) -> Tensor | None:
+    """Coordinates that are constants by the spec (bool, N); None for none."""
+    flat = []
+    for argument, block in zip(sample.differentiable, sample.inputs.blocks, strict=True):
+        held = torch.zeros(argument.value.shape, dtype=torch.bool) if argument.held is None else argument.held
+        flat.append(held.cpu().reshape(-1).repeat_interleave(2 if block.is_complex else 1))
+    return torch.cat(flat) if any(bool(held.any()) for held in flat) else None
+
+
+def _derived(sample: Sample, graph: Graph, held: Tensor | None) -> tuple[Claim | None, bool]:
     """The derived witness, or of a native sample the reference; and whether something hides in it."""
-    known, subject = witnesses.of(sample), sample.subject
-    if witnesses.refuted or known.first.refuted:
+    witnesses, subject = witnesses_of(sample), sample.subject
+    known = witnesses.of(sample)
+    if witnesses.refuted:
         return None, False
     if sample.is_native:
         wide = in_float64(subject, sample.problem, exact_arguments(sample), graph.outputs)
@@ -186,11 +192,9 @@ def _bounds(sample: Sample) -> tuple[Tensor, Tensor] | None:
     return (ends[0], ends[1]) if bool(ends.isfinite().any()) else None
 
 
-def second_order(
-    sample: Sample, first: Asked, witnesses: Witnesses, graph: Graph, second: VjpProblem
-) -> Asked:
+def second_order(sample: Sample, first: Asked, graph: Graph, second: VjpProblem) -> Asked:
     """The same of the map (x, u) -> backward(x, u); `graph` is that of the gradients."""
-    known, witness = witnesses.of(sample), None if first.witness is None else first.witness.problem
+    witness = None if first.witness is None else first.witness.problem
     values, count, held = Values(second, steps=first.values.steps), len(first.values.x), first.values.held
     values.scale[:count], values.inward[:count] = first.values.scale, first.values.inward
     if held is not None:
@@ -205,7 +209,7 @@ def second_order(
         claim=Claim(second, graph),
         values=values,
         derived=derived,
-        trust=known.second,
+        trust=witnesses_of(sample).of(sample).second,
         rtol=max(first.rtol, OF_SECOND),
         limited=first.declared and sample.point is Point.TYPICAL,  # at the ends of a range digits are lost
         wrong=frozenset(),

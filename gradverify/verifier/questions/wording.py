@@ -7,7 +7,6 @@ What of a derivative could not be judged and why, in words: each reason has anot
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -94,11 +93,6 @@ def apart(one: float, other: float) -> tuple[str, str]:
     return said
 
 
-def is_finite(entries: Entries) -> bool:
-    """Whether the worst entry that backward gave is a number."""
-    return not entries.worst or math.isfinite(entries.worst[0].actual)
-
-
 def number(value: float) -> str:
     """Four significant digits; no sign before a zero."""
     return f"{value + 0.0:.4g}"
@@ -150,8 +144,8 @@ def if_guessed(finding: Finding, what: Iterable[str]) -> Finding | None:
 
 def undeclared(finding: Finding, why: str, declared: str) -> Finding:
     """The finding at values that a spec neither declares nor excludes; `declared` is what excludes them."""
-    where = "at values that the spec neither lists nor excludes"
-    said = f"{where}, {finding.message}; but {why}, so they may not be valid"
+    said = f"{finding.message}; but {why}, so they may not be valid"
+    said = f"at values that the spec neither lists nor excludes, {said}"
     return _inconclusive(finding, said, declare(declared))
 
 
@@ -170,34 +164,35 @@ def joined(signs: Sequence[str]) -> str:
     return f"{first.removesuffix(')')}{more})" if others else first
 
 
+MEANT = (
+    "If it is meant, say so in a spec: `surrogate: {reason: ...}`, or `surrogate:` with a composite "
+    "whose gradient it is. If one input is computed from others, make them together: `arguments:`. "
+    "Else this is a mistake."
+)
+
+
 def deliberate(finding: Finding, meant: str) -> Finding:
     """The finding where the source or the numbers say that no derivative is meant."""
-    hint = (
-        "If it is meant, say so in a spec: `surrogate: {reason: ...}`, or `surrogate:` with a composite "
-        "whose gradient it is. If one input is computed from others, make them together: `arguments:`. "
-        "Else this is a mistake."
-    )
-    said = f"inputs inferred: {finding.message}; but gradverify guessed {meant}"
-    return replace(_inconclusive(finding, said, hint), cause="looks-surrogate")
+    return replace(invented(finding, [meant], MEANT), cause="looks-surrogate")
 
 
 def refused(finding: Finding) -> Finding:
     """The finding of an exception that backward raises on purpose."""
-    said = "forward took them, but they may not be what is meant"
-    hint = "Write a spec with valid inputs (shapes, domain, range) and run again."
-    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", hint)
+    said = f"on inferred inputs {finding.message}; forward took them, but they may not be what is meant"
+    return _inconclusive(
+        finding, said, "Write a spec with valid inputs (shapes, domain, range) and run again."
+    )
 
 
 def doubted(finding: Finding, declared: str) -> Finding:
     """The finding that is not there at inputs of another kind, which a spec declares as `declared`."""
-    said = f"but not with {declared}, so these may not be valid"
-    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", declare(declared))
+    said = f"on inferred inputs {finding.message}; but not with {declared}, so these may not be valid"
+    return _inconclusive(finding, said, declare(declared))
 
 
 def _inconclusive(finding: Finding, message: str, hint: str) -> Finding:
-    severity = rule("GV109").severity
-    suspected = finding.code
-    return replace(finding, code="GV109", suspected=suspected, severity=severity, message=message, hint=hint)
+    open_now = replace(finding, code="GV109", suspected=finding.code, severity=rule("GV109").severity)
+    return replace(open_now, message=message, hint=hint)
 
 
 def not_verified(sample: Sample, position: int, name: str, unknown: Uncovered) -> Finding:

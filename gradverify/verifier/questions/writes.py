@@ -21,9 +21,10 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Snapshot, bits_of
 from gradverify.verifier.questions.call import Call, backward, called
+from gradverify.verifier.questions.result import CheckResult
 from gradverify.verifier.questions.samples import with_defaults
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.verified import Variant, Varied, Verified, known
+from gradverify.verifier.questions.verified import Variant, Verified, known
 
 REMEDIES = {
     "GV401": "Compute out of place (g * 2, not g.mul_(2)): autograd may hand the same grad_output to others, "
@@ -69,7 +70,7 @@ class _Held:
     """Nobody but backward holds it."""
 
 
-def watched(base: Verified) -> Varied:
+def watched(base: Verified) -> CheckResult:
     """Copies of everything that forward and backward are given, compared after each of them."""
     sample = base.sample
     given: dict[int, Snapshot] = {}
@@ -80,27 +81,25 @@ def watched(base: Verified) -> Varied:
 
     made = called(sample, arrange=noted)
     if isinstance(made, Raised):
-        return Varied()
-    call = made.value
+        return CheckResult()
+    call, grad_outputs = made.value, base.grad_outputs()
     findings = [*_written_by_forward(sample, call, given), *_on_ctx(base, call)]
     spared = _declared(sample) | {f.input for f in findings if f.code == "GV402"}
-    grad_outputs = base.grad_outputs()
     held = [one for one in _held(sample, call, grad_outputs) if one.name not in spared]
     if isinstance(backward(sample, call, grad_outputs, retain=True), Raised):
-        return Varied.of(*findings)
+        return CheckResult.of(*findings)
     spoilt = [one for one in held if one.before.changed]
     twice = TWICE.gradient(base, backward(sample, call, base.grad_outputs()))
-    of_grad_output = [one for one in spoilt if one.code == "GV401"]
     others = [one for one in spoilt if one.code != "GV401"]
-    is_private = twice is None and all(one.is_private for one in others)
-    for one in (*of_grad_output[:1], *others[:1]):
+    unseen = UNSEEN * (twice is None and all(one.is_private for one in others))
+    for one in (*[one for one in spoilt if one.code == "GV401"][:1], *others[:1]):
         said = f"backward writes into {one.said}{one.before.by_how_much}"
-        found = sample.finding(one.code, said, hint=REMEDIES[one.code], input=one.name)
-        harmless = _asked_by(base) if one.code == "GV401" else UNSEEN * is_private
-        noted_as = replace(found, severity=Severity.NOTE, message=f"{said}; {harmless}")
-        findings.append(noted_as if harmless else found)
+        harmless = _asked_by(base) if one.code == "GV401" else unseen
+        told = sample.finding(one.code, said, hint=REMEDIES[one.code], input=one.name)
+        noted_as = replace(told, severity=Severity.NOTE, message=f"{said}; {harmless}")
+        findings.append(noted_as if harmless else told)
     is_told = base.found | {"GV401", "GV402", "GV403"} & {f.code for f in findings}
-    return Varied.of(*findings, None if is_told else twice, calls=["backward twice"])
+    return CheckResult.of(*findings, None if is_told else twice, calls=["backward twice"])
 
 
 def written(sample: Sample) -> tuple[Finding, ...]:
@@ -203,7 +202,7 @@ def _on_ctx(base: Verified, call: Call) -> Iterator[Finding]:
             return
 
 
-def growing_memory(base: Verified) -> Varied:
+def growing_memory(base: Verified) -> CheckResult:
     """An error when every call leaves tensors behind that outlive its graph."""
     grows = _alive() < _alive_after_a_call(base)
     if grows:
@@ -211,7 +210,7 @@ def growing_memory(base: Verified) -> Varied:
         grows = all(one < later for one, later in pairwise(counts))
     said = f"memory grows with every call: {CALLS} of {CALLS} left tensors alive after their graph was gone"
     found = base.finding("GV411", said, hint=HOLDS, severity=Severity.ERROR)
-    return Varied.of(found if grows else None, calls=["freed"])
+    return CheckResult.of(found if grows else None, calls=["freed"])
 
 
 def _alive_after_a_call(base: Verified, *, collect: bool = False) -> int:

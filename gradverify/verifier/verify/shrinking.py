@@ -19,15 +19,14 @@ from gradverify.model import Case, Finding, Point, Severity, TargetPlan, tensors
 from gradverify.rules import Family, rule
 from gradverify.verifier import guard
 from gradverify.verifier.guard import NotJudgedError, Raised
-from gradverify.verifier.numerics.problem import CallProblem, Graph
+from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.questions.findings import wrong_gradient, wrong_second
 from gradverify.verifier.questions.first_order import backward_raised
-from gradverify.verifier.questions.jacobians import rounding_of, second_asked, slopes
+from gradverify.verifier.questions.jacobians import first_asked, rounding_of, second_asked, slopes
 from gradverify.verifier.questions.orders import LINEAR, nonlinear
 from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.second_order import is_cut
 from gradverify.verifier.questions.subject import NoSample, Sample
-from gradverify.verifier.questions.witnessing import first_order, witnesses_of
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verify.kept import Build, Kept, Place
 from gradverify.verifier.witnesses.answers import Asked, Wrong
@@ -167,15 +166,13 @@ class _Search:
         built = self.build(place.case) if self.left > BESIDE_ROWS else None
         if built is None or isinstance(built, Finding) or built[0].surrogate is not None:
             return ()
-        graphs: list[Graph] = []
-        sample = self.kept.samples[place] = prepare(*built, place.point, place.draw, graphs)
+        sample = self.kept.samples[place] = prepare(*built, place.point, place.draw)
         if isinstance(sample, NoSample):
             return sample.findings
         count = sample.problem.outputs.size if order == 1 else sample.inputs.size
         if order * BESIDE_ROWS + 2 * count > self.left:
             return ()
-        known = witnesses_of(sample)
-        asked = first_order(sample, graphs[0], known, declared=True) if order == 1 else second_asked(sample)
+        asked = first_asked(sample) if order == 1 else second_asked(sample)
         if asked is None:
             return ()
         rows = units(asked.problem.outputs.size)

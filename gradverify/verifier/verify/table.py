@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from gradverify.model import Closeness, Engine, Outcome, Point, Severity
 from gradverify.rules import CHECK_FAMILIES, Family, matching
 from gradverify.verifier.guard.memory import hand_back
-from gradverify.verifier.numerics.calling import Gradients
-from gradverify.verifier.questions.again import early_gradient, unrepeatable
+from gradverify.verifier.questions.again import unrepeatable
 from gradverify.verifier.questions.contract import contract, stops_judgement
 from gradverify.verifier.questions.dtypes.asked import beside_float64
 from gradverify.verifier.questions.dtypes.autocast import autocast, not_judged
@@ -24,6 +23,7 @@ from gradverify.verifier.questions.samples import is_given_short
 from gradverify.verifier.questions.subject import Sample, Surrogate
 from gradverify.verifier.questions.table import SWEPT_CODES, UNREPEATABLE, asked, on_other_devices
 from gradverify.verifier.questions.transforms import TRANSFORM_CODES, transforms
+from gradverify.verifier.questions.verified import known
 from gradverify.verifier.questions.writes import written
 from gradverify.verifier.verify.by_torch import torch_first_order, torch_second_order
 
@@ -66,8 +66,6 @@ class Known:
     first: FirstOrder
     contract: CheckResult
     results: Results
-    early: Gradients | None = None
-    """The gradient of the first backward of all at this point."""
     left_out: str = ""
     """Why a row that builds on the first order could not run."""
     is_other_each_time: bool = False
@@ -108,24 +106,25 @@ def ask(sample: Sample, wanted: frozenset[Family]) -> tuple[Results, str]:
     """
     if sample.subject.reader is not None:
         sample.subject.reader.reset()
-    early = early_gradient(sample) if Family.CONTRACT in wanted and is_swept(sample) else None
+    if Family.CONTRACT in wanted and is_swept(sample):
+        known(sample)  # the first backward of all, which later ones must repeat
     first = _first_order(sample)
     kept = contract(sample, first)
     if stops_judgement(kept):
         first = FirstOrder(NOT_RUN)
     first = _without_what_explains(first, kept)
     results = dict.fromkeys(CHECK_FAMILIES, NOT_RUN) | {sample.family: first.result, Family.CONTRACT: kept}
-    known = Known(sample, first, kept, results, early)
+    here = Known(sample, first, kept, results)
     for family, row in ROWS:
         if family in wanted:
             hand_back(sample.inputs.size)
-            results[family] = row(known)
+            results[family] = row(here)
     if sample.is_native:
         second = results[Family.GRADGRADCHECK]
         unknown = is_swept(sample) and second.outcome is Outcome.NOT_RUN and not second.capability
-        known.left_out = ("second order, " if unknown else "") + ONLY_NATIVE
-        known.left_out += BRIEF if sample.subject.brief else ""
-    return results, known.left_out
+        here.left_out = ("second order, " if unknown else "") + ONLY_NATIVE
+        here.left_out += BRIEF if sample.subject.brief else ""
+    return results, here.left_out
 
 
 def _first_order(sample: Sample) -> FirstOrder:
@@ -198,7 +197,7 @@ def _asked(known: Known) -> CheckResult:
         known.is_other_each_time = bool(findings)
         findings = findings or written(sample)
         return CheckResult(findings, outcome_of(findings))
-    found = asked(sample, known.early)
+    found = asked(sample)
     if sample.is_native or UNREPEATABLE & {f.code for f in (*known.contract.findings, *found.findings)}:
         return found
     return found.beside(transforms(sample, known.first))

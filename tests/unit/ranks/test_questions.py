@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from gradverify.model import Case, Point, Settings, Target, TargetKind, TensorInput
+from gradverify.verifier.questions.result import CheckResult
 from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import Sample, Subject
 from gradverify.verifier.questions.table import QUESTIONS, Question, asked
-from gradverify.verifier.questions.verified import Varied, Verified, verified
+from gradverify.verifier.questions.verified import Verified, verified
 from gradverify.verifier.questions.ways import late_ranks, other_group
 from gradverify.verifier.ranks.across import Difference
 
@@ -86,20 +87,19 @@ def test_what_ranks_disagree_on_in_another_group():
     assert "disagree" in found.message
 
 
-def test_what_only_one_process_has_is_not_judged_on_ranks(monkeypatch):
+def test_what_only_one_process_has_is_not_judged_on_ranks():
     ran = []
 
     def noting(name):
-        return lambda _base: ran.append(name) or Varied()
+        return lambda _base: ran.append(name) or CheckResult()
 
     every = (
         Question(noting("calls")),
         Question(noting("memory"), on_ranks=False),
         Question(noting("ranks")),
     )
-    monkeypatch.setattr("gradverify.verifier.questions.table.QUESTIONS", every)
     for ranks in (None, Ranks()):
-        asked(base_of(lambda x: 2 * x, ranks).sample)
+        asked(base_of(lambda x: 2 * x, ranks).sample, every)
     assert ran == ["calls", "memory", "ranks", "calls", "ranks"]
 
 

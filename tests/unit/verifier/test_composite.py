@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gradverify.model import Case, Effort, Point, Settings, Target, TargetKind, TensorInput
-from gradverify.verifier.questions.composite import composite_of
+from gradverify.verifier.questions.reference import composite_of
 from gradverify.verifier.questions.results import first_order
 from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import Sample, Subject

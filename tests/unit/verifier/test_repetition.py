@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Case, Point, Settings, Severity, Target, TargetKind, TensorInput
-from gradverify.verifier.questions.again import again, early_gradient
+from gradverify.verifier.questions.again import again
 from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import Sample, Subject
 from gradverify.verifier.questions.table import asked
@@ -104,4 +104,4 @@ def test_sums_in_another_order_are_not_stochastic() -> None:
 def test_nothing_is_held_against_the_gradient_of_a_stochastic_forward(start: int) -> None:
     OwnFactor.calls = count(start)
     sample = sample_of(OwnFactor)
-    assert {f.code for f in asked(sample, early_gradient(sample)).findings} == {"GV109"}
+    assert {f.code for f in asked(sample).findings} == {"GV109"}

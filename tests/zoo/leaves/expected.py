@@ -21,8 +21,6 @@ RIGHT = {
 WRONG = {
     "AddsTwice": KEPT,
     "Overwrites": KEPT,
-    "MainGradAndReturned": {**KEPT, "names": {"main_grad"}},
-    "MainGradOverwritten": {**KEPT, "names": {"main_grad"}},
     "ForParameters": {},
     "CachedOnWeight": {"names": {"second step"}},
     "LeafInput": {},

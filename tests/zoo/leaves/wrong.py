@@ -42,43 +42,6 @@ class Overwrites(Function):
         return g * w, gw
 
 
-class MainGradAndReturned(Function):
-    """Adds into main_grad, and returns the gradient as well."""
-
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        ctx.w = w
-        return x * w
-
-    @staticmethod
-    def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        gw = (g * x).sum(0)
-        if hasattr(ctx.w, "main_grad"):
-            ctx.w.main_grad.add_(gw)
-        return g * w, gw
-
-
-class MainGradOverwritten(Function):
-    """Writes over main_grad instead of adding to it."""
-
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        ctx.w = w
-        return x * w
-
-    @staticmethod
-    def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        gw = (g * x).sum(0)
-        if hasattr(ctx.w, "main_grad"):
-            ctx.w.main_grad.copy_(gw)
-            return g * w, None
-        return g * w, gw
-
-
 class ForParameters(Function):
     """A path for parameters forgets the factor of two."""
 
