@@ -18,15 +18,17 @@ from gradverify.source import definition, is_bound_above
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.guard.engine import run_every_node
+from gradverify.verifier.interpreter.launches import launches
 from gradverify.verifier.numerics.problem import Graph, VjpProblem
-from gradverify.verifier.questions.findings import ONCE, not_known, wrong_second
+from gradverify.verifier.questions.findings import FIRST_ORDER_ONLY, ONCE, not_known, wrong_second
 from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.reading import own_backward
 from gradverify.verifier.questions.result import CheckResult
 from gradverify.verifier.questions.subject import Sample, first_line
 from gradverify.verifier.questions.witnessing import cotangents_of, second_order
-from gradverify.verifier.targets.discover import applied_functions
+from gradverify.verifier.targets.discover import applied_functions, compiled_calls
 from gradverify.verifier.witnesses.answers import Asked, NotJudged, Right, Unknown, Wrong
+from gradverify.verifier.witnesses.claim import Claim
 from gradverify.verifier.witnesses.judge import judge
 
 ACCIDENTS = frozenset(
@@ -104,11 +106,42 @@ def refusal(graph: Graph, second: VjpProblem) -> RaisedError | None:
 
 
 def graph_alone(sample: Sample) -> CheckResult:
-    """Whether backward refuses to be differentiated: no number is measured."""
-    second = second_problem(sample)
+    """Whether backward refuses to be differentiated, or a kernel cuts its graph: no number is measured."""
+    second, before = second_problem(sample), launches()
     graph = second.graph(second.primals)
-    refused = graph.error if isinstance(graph, Raised) else refusal(graph.value, second)
-    return CheckResult(outcome=Outcome.NOT_RUN) if refused is None else _raised(sample, refused)
+    if isinstance(graph, Raised):
+        return _raised(sample, graph.error)
+    refused = refusal(graph.value, second)
+    if refused is not None:
+        return _raised(sample, refused)
+    function, operator = sample.subject.function_class, sample.subject.operator
+    backward = own_backward(function) if function is not None else getattr(operator, "backward", None)
+    is_kernel = launches() > before or (backward is not None and bool(compiled_calls([backward])))
+    is_cut_off = is_kernel and not any(g.requires_grad for g in graph.value.outputs)
+    cut = _cut_by_kernel(sample) if is_cut_off else None
+    return CheckResult((cut,) if cut else (), Outcome.NOT_RUN, capability="wrong" if cut else "")
+
+
+def _cut_by_kernel(sample: Sample) -> Finding | None:
+    """No gradient has a graph, as a kernel leaves it; None where the gradients are zero, so nothing is lost.
+
+    Backward is linear in grad_output, so its derivative by that is known without a measurement. A warning: of
+    kernels hardly any second derivative is meant, and whoever asks for one must learn that it is lost.
+    """
+    outputs = sample.problem.outputs
+    row = Claim(sample.problem).row(outputs.flatten(cotangents_of(sample)))
+    if isinstance(row, Raised) or not row.nan_to_num(0.0).any():
+        return None
+    name = sample.problem.input_names[sample.inputs.block_of(int(row.nan_to_num(0.0).abs().argmax()))]
+    return sample.finding(
+        "GV202",
+        f"the second derivative is silently cut by a kernel: for autograd the gradient of `{name}` depends "
+        "on nothing, and it is not zero",
+        hint=FIRST_ORDER_ONLY,
+        input=name,
+        severity=Severity.WARNING,
+        cause="detached",
+    )
 
 
 def _with_change(sample: Sample, finding: Finding, graph: Graph) -> Finding:
