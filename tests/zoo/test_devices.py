@@ -57,10 +57,6 @@ def test_every_device_gives_the_gradient_of_the_cpu() -> None:
     assert devices["OnlyOnTheCpu"] == ["cpu"]
     found = {t["name"]: t["findings"][0] for t in report["targets"] if t["status"] == "failed"}
     assert found["AnotherBranch"]["case"]["draw"] == 1  # the first draw takes the other branch
-    for name in {"AnotherBranch", "ForgetsTheLowerEnd", "ForwardDiffers"} & found.keys():
-        entries = found[name]["entries"]
-        assert 1 <= len(entries["worst"]) <= entries["wrong"] <= entries["checked"], name
-        assert all(e["value"] != e["reference"] for e in entries["worst"]), name
     assert "an index that is not the default was not tried" in " ".join(screen.split())
 
 
