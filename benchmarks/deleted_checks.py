@@ -148,7 +148,6 @@ verifier.questions | None | composite.composite_of
 verifier.questions | False | orders._draws
 verifier.verify | iter(()) | beside._evaluation_mode beside._longer_items
     beside._sizes_of_one beside._unlisted_sizes beside._overlapping_cases
-model | False | case.holds_small_values
 model | 0 | case.draws_of_decades
 cases | () | further._combined past._given
 cases | given[0][:1] | sweep.with_each_option

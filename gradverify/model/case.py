@@ -195,13 +195,13 @@ ZEROS, ZERO_ROWS = range(2)
 EQUAL_INPUTS = 1 + len((ZEROS, ZERO_ROWS)) * max(ROUNDS.values())
 """The special draw in which other inputs have values of the first one, after those of every round."""
 
-SMALL_DECLARED = 100
-"""The wide draw of small magnitudes inside a declared range; the ones after it are of its decades in turn."""
+DECADES_FROM = 100
+"""The wide draws from this one on hold the magnitudes of a declared range."""
 
-MOST_DECADES = 4
-"""Wide draws of the decades of a declared range: of few entries each has room for few."""
+MOST_OF_DECADES = 4
+"""Draws of them: of few entries each has room for few."""
 
-BESIDE_THRESHOLDS = SMALL_DECLARED + 1 + MOST_DECADES
+BESIDE_THRESHOLDS = DECADES_FROM + MOST_OF_DECADES
 """The wide draw of values beside the thresholds of the source, after those of the decades."""
 
 STRATA_FROM = 200
@@ -213,17 +213,20 @@ STRATA = 20
 OF_EACH = 2
 """Entries that lie in each of them, of tensors with more than one."""
 
-WHOLE_FROM = SMALL_DECLARED // 2
+WHOLE_FROM = DECADES_FROM // 2
 """The wide draws from this one on lie as a whole on one side of zero, or of a threshold of the source."""
 
 MOST_WHOLE = 2
 """Thresholds that have such draws."""
 
-UNDECLARED_BESIDE = SMALL_DECLARED - 1
+UNDECLARED_BESIDE = DECADES_FROM - 1
 """The same where no range is declared, after the draws of every round."""
 
-FEW_DECADES = 1e-2
-"""Ratio of the smallest magnitude of a range to a typical one from which on typical draws miss decades."""
+SMALLEST = 1e-6
+"""The least magnitude of a declared range that is drawn: the usual thresholds of series are larger."""
+
+OF_SMALL_ONES = 2.0
+"""Entries for magnitudes from there to typical ones; each decade of larger ones is worth one."""
 
 SQUARE = frozenset({"spd", "symmetric", "invertible", "triangular", "cholesky-factor", "orthogonal"})
 """Structures of a square matrix in the last two dimensions."""
@@ -246,12 +249,7 @@ def points_of(case: Case, effort: Effort = Effort.NORMAL) -> tuple[tuple[Point, 
 
 def is_declared(point: Point, draw: int) -> bool:
     """Whether the values of a draw are what the spec says is valid, or moderate ones."""
-    return point in {Point.TYPICAL, Point.PLAIN} or draw == 0 or draw >= SMALL_DECLARED
-
-
-def is_of_decades(point: Point, draw: int) -> bool:
-    """Whether the values of a draw are small ones, or those of every decade, of a declared range."""
-    return point is Point.WIDE and draw >= SMALL_DECLARED
+    return point in {Point.TYPICAL, Point.PLAIN} or draw == 0 or draw >= DECADES_FROM
 
 
 def _declared_points(drawn: list[TensorInput]) -> Iterator[tuple[Point, int]]:
@@ -259,36 +257,31 @@ def _declared_points(drawn: list[TensorInput]) -> Iterator[tuple[Point, int]]:
     ranged = [t for t in floating if t.range is not None and not t.structure and _count(t)]
     if ranged:
         yield Point.WIDE, 0
-    if any(holds_small_values(t) for t in ranged):
-        yield Point.WIDE, SMALL_DECLARED
     for number in range(max(map(draws_of_decades, ranged), default=0)):
-        yield Point.WIDE, SMALL_DECLARED + 1 + number
+        yield Point.WIDE, DECADES_FROM + number
     if any(t.beside for t in ranged):
         yield Point.WIDE, BESIDE_THRESHOLDS
     if any(t.ties for t in floating) or any(t.special for t in drawn):
         yield Point.SPECIAL, 0
 
 
-def holds_small_values(spec: TensorInput) -> bool:
-    """Whether a declared range holds numbers of several small magnitudes."""
+def spans_of(spec: TensorInput) -> tuple[tuple[float, float, float], ...]:
+    """Parts of a declared range: the numbers from which and up to which, and entries it takes to meet it."""
     low, high = spec.range or (0.0, 0.0)
-    nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
-    return low < high and nearest <= FEW_DECADES * MODERATE
+    found = []
+    for sign, near, far in ((1.0, low, high), (-1.0, -high, -low)):
+        for start, stop in ((SMALLEST, MODERATE), (MODERATE, math.inf)):
+            a, b = max(start, near), min(stop, far)
+            if a < b:
+                weight = OF_SMALL_ONES if stop == MODERATE else math.log10(b / a)
+                found.append((sign * a, sign * b, weight))
+    return tuple(found)
 
 
 def draws_of_decades(spec: TensorInput) -> int:
-    """How many further draws it takes until each decade of a declared range, on both sides, has an entry.
-
-    And until each stratum of large values has one, of shapes with few entries: an option may decide in which
-    part of a range a branch is, and that option may occur with that shape alone. At the first draw one half
-    of the entries are spread over them, as chance has it.
-    """
-    low, high = spec.range or (0.0, 0.0)
-    ends = [end for end in (-low, high) if end > MODERATE]
-    decades, count = sum(math.ceil(math.log10(end / MODERATE)) for end in ends), _count(spec)
-    strata = FEWEST_STRATA * len(ends)
-    needed = max(decades if decades > count // 2 else 0, strata if count < 2 * strata else 0)
-    return min(MOST_DECADES, math.ceil(needed / count)) if count else 0
+    """How many draws it takes until each decade of a declared range, on both sides, has an entry."""
+    needed, count = sum(weight for *_, weight in spans_of(spec)), _count(spec)
+    return min(MOST_OF_DECADES, math.ceil(needed / count)) if count else 0
 
 
 def strata_points(case: Case) -> tuple[tuple[Point, int], ...]:
@@ -327,13 +320,14 @@ def _undeclared_points(drawn: list[TensorInput], rounds: int) -> Iterator[tuple[
 
 
 def may_be_equal(drawn: Sequence[TensorInput]) -> tuple[TensorInput, ...]:
-    """An input and those after it that are broadcast together with it and may have values of it.
+    """An input and those after it of its shape and dtype that may have values of it.
 
     Of all such inputs the first with others; empty where there are none.
     """
     free = [t for t in drawn if _is_one_of_many(t)]
     for number, first in enumerate(free):
-        others = [t for t in free[number + 1 :] if _broadcast(first.shape, t.shape) and _overlap(first, t)]
+        alike = [t for t in free[number + 1 :] if (t.shape, t.dtype) == (first.shape, first.dtype)]
+        others = [t for t in alike if _overlap(first, t)]
         if others:
             return first, *others
     return ()
@@ -344,10 +338,6 @@ def _is_one_of_many(spec: TensorInput) -> bool:
     given = spec.value is not None or spec.make or spec.structure or spec.layout or spec.placement
     moves = is_floating(spec) and spec.requires_grad is not False and not spec.mutated
     return moves and not given and not spec.distinct and _count(spec) > 0
-
-
-def _broadcast(a: Sequence[int], b: Sequence[int]) -> bool:
-    return all(m == n or 1 in {m, n} for m, n in zip(reversed(a), reversed(b), strict=False))
 
 
 def _overlap(a: TensorInput, b: TensorInput) -> bool:

@@ -24,12 +24,6 @@ CASES = {
         "What it raises speaks of a GPU",
         "It takes tensors on a GPU alone",
     ),
-    "an operator without kernels for dense tensors, nor for those of a GPU": (
-        "class F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
-        "        return x + x._indices().sum()\n" + IDENTITY,
-        "`aten::_indices` has no kernel here for such tensors. If it has one on a GPU",
-        "It needs a GPU",
-    ),
     "an operator whose kernels are for a GPU": (
         "library = torch.library.Library('true_sentences', 'DEF')\n"
         "library.define('double(Tensor x) -> Tensor')\n"
@@ -97,7 +91,7 @@ CASES = {
     "an alias that NumPy 2 removed, in a call": (
         "import numpy as np\n\n\nclass F(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
         "        return x * float(np.float_(2))\n" + IDENTITY,
-        "`np.float_` was removed. Its package says: Use `np.float64` instead. No inputs help.",
+        "Use `np.float64` instead.",
         "misspelt",
     ),
     "an alias that NumPy 2 removed, at import": (

@@ -24,91 +24,42 @@ from gradverify.verifier.guard import dispatching
 from gradverify.verifier.guard.devices import accelerators, kind_of
 from gradverify.verifier.guard.global_state import leave_modes, modes
 from gradverify.verifier.guard.raised_errors import (
-    OF_ANOTHER_VERSION,
     OF_THE_INTERPRETER,
     describe,
     is_raised_by_hand,
     not_imported,
 )
 
-WANTS_A_GPU = (
-    "active drivers ([])",  # triton
-    "Torch not compiled with CUDA enabled",
-    "No CUDA GPUs are available",
-    "Found no NVIDIA driver",
+_WANTS_A_GPU = re.compile(
+    r"active drivers \(\[\]\)|cannot be accessed from Triton \(cpu tensor\?\)"
+    r"|Torch not compiled with CUDA enabled|No CUDA GPUs are available|Found no NVIDIA driver"
+    r"|Could not run '.*' with arguments from the 'CPU' backend.* backends: \[[^\]]*\b(?:CUDA|HIP|XPU|MPS)\b",
+    re.DOTALL,
 )
 """Parts of messages of torch and Triton for a call that a GPU would have answered."""
 
-_NO_KERNEL = re.compile(
-    r"Could not run '([\w:.]+)' with arguments from the '(\w+)' backend.*for these backends: \[([^\]]*)",
-    re.DOTALL,
+_WANTS_THE_CPU = (
+    r"Could not run '.*' with arguments from the '{0}' backend|{0}\S* device type tensor to numpy"
 )
-"""torch's message of an operator without kernels there: its name, that backend, those that it has."""
-
-_OF_GPUS = frozenset({"CUDA", "HIP", "XPU", "MPS"})
-"""Backends of an operator's kernels that a GPU runs."""
+"""The same of a call on a device of this kind that the CPU would have answered."""
 
 _SPEAKS_OF_A_GPU = re.compile(r"(?i:\b(?:cuda|gpus?|nvidia|rocm)\b|\bis_cuda\b)|\bHIP\b")
 """In a message, or in the line that raises it: the author may refuse tensors that are elsewhere."""
 
-
-_NO_POINTER = "cannot be accessed from Triton (cpu tensor?)"
-"""In Triton's message for a tensor of the CPU, where a kernel is compiled."""
-
 _NO_MEMORY = "can't allocate memory"
 """In torch's message for an allocation on the CPU that the system refuses."""
 
-_NO_NUMPY = "{device} device type tensor to numpy"
-"""In torch's message of Tensor.numpy, which takes tensors of the CPU alone; `device` may be `cuda:0`."""
+TOO_LARGE = "It takes more memory than there is here. Use smaller sizes."
+
+_GPU = "`--device cuda` verifies it where there is one"
 
 
 def needs_the_cpu(error: RaisedError, device: str) -> str:
     """What to do where a forward on a device runs what is for the CPU alone; empty for every other error."""
     kind = kind_of(device)
-    message = re.sub(rf"\b{kind}:\d+", kind, error.message)
-    kernels = _NO_KERNEL.match(message)
-    of_the_cpu = kernels is not None and kernels[2] == kind.upper() and "CPU" in kernels[3].split(", ")
-    if kind == "cpu" or not (of_the_cpu or _NO_NUMPY.format(device=kind) in message):
+    if kind == "cpu" or not re.search(_WANTS_THE_CPU.format(kind), error.message, re.IGNORECASE):
         return ""
     return "It runs on the CPU alone, as it is written. `devices: [cpu]` in a spec skips it elsewhere."
-
-
-_GONE = re.compile(
-    r"^module '([\w.]+)' has no attribute '(\w+)'(?:\.\n(.+))?"
-    r"|deprecated .* and is now removed|^`([\w.]+)` was removed in .*?\. (.+)"
-)
-"""What modules and torch say of what they once had, and of what to use in its place."""
-
-
-def of_another_version(error: RaisedError) -> str:
-    """What an installed package no longer has, or never had; empty for every other error."""
-    gone = _gone(error)
-    return f"{' '.join(filter(None, gone))} No inputs help." if gone else ""
-
-
-def of_another_version_at_import(error: RaisedError) -> str:
-    """The same where a module is imported, whose error is quoted in full: nothing where that says it."""
-    what, said = _gone(error) or ("", "")
-    return "" if said else what
-
-
-def _gone(error: RaisedError) -> tuple[str, str] | None:
-    """What is gone, and what its package says of it; None for every other error."""
-    is_module = error.type == "TypeError" and error.message.startswith("'module' object is not callable")
-    gone = _GONE.search(error.message) if error.type in {"AttributeError", "RuntimeError"} else None
-    if gone is None:
-        said = "What it calls is a module: it is misnamed, or was a function in another version."
-        return (said, "") if is_module else None
-    if gone[4]:
-        return f"`{gone[4]}` was removed.", f"Its package says: {gone[5]}"
-    if not gone[1]:
-        return None if is_raised_by_hand(error) else ("What it calls was removed from torch.", "")
-    file = getattr(sys.modules.get(gone[1].partition(".")[0]), "__file__", None) or ""
-    if "site-packages" not in file and "dist-packages" not in file:
-        return None  # a module of the user's own, which may be half imported
-    if gone[3]:
-        return f"`{gone[1]}` has no `{gone[2]}` here.", f"It says: {gone[3]}"
-    return OF_ANOTHER_VERSION.format(owner=gone[1], name=gone[2]), ""
 
 
 def lacking(error: RaisedError, device: str = "cpu") -> str:
@@ -123,11 +74,6 @@ def lacking_at_import(error: RaisedError) -> str:
     return f"{lacks}{_GPU}." if is_of_a_gpu else lacks
 
 
-TOO_LARGE = "It takes more memory than there is here. Use smaller sizes."
-
-_GPU = "`--device cuda` verifies it where there is one"
-
-
 def lacks_memory(error: RaisedError) -> bool:
     """Whether an exception tells that there was no memory for what was asked for."""
     return error.type in {"MemoryError", "OutOfMemoryError"} or _NO_MEMORY in error.message
@@ -135,35 +81,21 @@ def lacks_memory(error: RaisedError) -> bool:
 
 def _lacking(error: RaisedError, device: str) -> tuple[str, bool]:
     """What is lacking; whether it is a GPU, whose remedy is yet to be said."""
+    of_triton = "Without a GPU, kernels run in Triton's interpreter, which does not support all of Triton. "
     if error.type == OF_THE_INTERPRETER:
-        return (
-            "Without a GPU, kernels run in Triton's interpreter, which does not support all of Triton. ",
-            True,
-        )
+        return of_triton, True
     absent = not_imported(error) or (TOO_LARGE if lacks_memory(error) else "")
-    if absent:
+    if absent or device != "cpu":
         return absent, False
-    none = "" if accelerators() else ", and there is none here"
-    if not is_raised_by_hand(error):
-        kernels = _NO_KERNEL.match(error.message) if none else None
-        of_the_cpu = kernels if kernels is not None and kernels[2] == "CPU" else None
-        if of_the_cpu is not None and _OF_GPUS.isdisjoint(of_the_cpu[3].split(", ")):
-            return f"`{of_the_cpu[1]}` has no kernel here for such tensors. If it has one on a GPU, ", True
-        if none and (of_the_cpu is not None or any(words in error.message for words in WANTS_A_GPU)):
-            return f"It needs a GPU{none}. ", True
-        if device == "cpu" and _NO_POINTER in error.message:
-            return f"A kernel got a tensor of the CPU, and takes those on a GPU alone{none}. ", True
-    spoken = _speaking_of_a_gpu(error) if device == "cpu" else ""
-    return (f"{spoken} speaks of a GPU{none}: if it needs one, ", True) if spoken else ("", False)
-
-
-def _speaking_of_a_gpu(error: RaisedError) -> str:
-    """What of an exception by which tensors may be refused speaks of a GPU; empty where nothing does."""
+    none, by_hand = "" if accelerators() else ", and there is none here", is_raised_by_hand(error)
+    if not by_hand and _WANTS_A_GPU.search(error.message):
+        return f"It needs a GPU{none}. ", True
     if not (error.deliberate or error.type == "RuntimeError"):  # of a C++ operator's check
-        return ""
-    line = error.frames[-1].source if is_raised_by_hand(error) else ""
-    spoken = (("What it raises", error.message), ("The line that raises it", line))
-    return next((what for what, text in spoken if _SPEAKS_OF_A_GPU.search(text)), "")
+        return "", False
+    line = error.frames[-1].source if by_hand else ""
+    texts = ("What it raises", error.message), ("The line that raises it", line)
+    spoken = next((what for what, text in texts if _SPEAKS_OF_A_GPU.search(text)), "")
+    return (f"{spoken} speaks of a GPU{none}: if it needs one, ", True) if spoken else ("", False)
 
 
 T = TypeVar("T")
@@ -349,9 +281,10 @@ class RandomStates:
     draws a mask again instead of keeping it must not find forward's.
     """
 
-    def __init__(self, seed: int) -> None:
-        """Seed every generator for backward and for forward, and remember the states."""
-        self._of_backward = _Generators.seeded(seed + OF_BACKWARD)
+    def __init__(self, seed: int, *, apart: bool = True) -> None:
+        """Seed every generator, for backward with another seed if `apart`, and remember the states."""
+        self._seed = seed
+        self._of_backward = _Generators.seeded(seed + OF_BACKWARD * apart)
         self._of_forward = self._last = _Generators.seeded(seed)
 
     def replay(self) -> None:
@@ -371,20 +304,29 @@ class RandomStates:
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         """Leave every generator as it is for what runs inside, as a checkpoint does for a second forward."""
-        last, now = self._last, _Generators.now()
-        numpy = sys.modules.get("numpy")
-        of_numpy = None if numpy is None else numpy.random.get_state()
+        last = self._last
         try:
-            yield
+            with unmoved():
+                yield
         finally:
-            now.set_back()
-            if numpy is not None:
-                numpy.random.set_state(of_numpy)
             self._last = last
 
     def forwards_alone(self) -> RandomStates:
         """The same where backward finds what forward found, too: it draws the same numbers there."""
-        return _ForwardsAlone(self)
+        return RandomStates(self._seed, apart=False)
+
+
+@contextlib.contextmanager
+def unmoved() -> Iterator[None]:
+    """Set every generator back at the end."""
+    now, numpy = _Generators.now(), sys.modules.get("numpy")
+    of_numpy = None if numpy is None else numpy.random.get_state()
+    try:
+        yield
+    finally:
+        now.set_back()
+        if numpy is not None:
+            numpy.random.set_state(of_numpy)
 
 
 @dataclass(frozen=True)
@@ -430,8 +372,7 @@ class _Generators:
         numpy = sys.modules.get("numpy")
         if numpy is None:
             return True
-        now = numpy.random.get_state()
-        fresh = _numpy_state(self.numpy_seed)
+        now, fresh = numpy.random.get_state(), _numpy_state(self.numpy_seed)
         return bool(now[2] == fresh[2] and (now[1] == fresh[1]).all())
 
 
@@ -441,22 +382,6 @@ def _numpy_state(seed: int) -> tuple[Any, ...]:
     numpy = sys.modules["numpy"]
     state: tuple[Any, ...] = numpy.random.RandomState(seed).get_state()
     return state
-
-
-class _ForwardsAlone(RandomStates):
-    """Those of another, without backward's own."""
-
-    def __init__(self, states: RandomStates) -> None:
-        self._states = states
-
-    def replay(self) -> None:
-        self._states.replay()
-
-    def replay_for_backward(self) -> None:
-        self._states.replay()
-
-    def untouched(self) -> bool:
-        return self._states.untouched()
 
 
 def cuda_in_use() -> bool:

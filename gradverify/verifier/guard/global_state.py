@@ -7,11 +7,9 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +46,6 @@ parts, since setting one sets the others."""
 
 AUTOCAST = ("cpu", "cuda")
 """Kinds of devices that autocast is switched for."""
-
-SIGNALS = tuple(
-    getattr(signal, name)
-    for name in ("SIGALRM", "SIGCHLD", "SIGHUP", "SIGINT", "SIGPIPE", "SIGTERM", "SIGUSR1", "SIGUSR2")
-    if hasattr(signal, name)
-)
 
 
 @dataclass(frozen=True)
@@ -170,10 +162,6 @@ def _pop_saved_tensors_hooks(_: int) -> None:
         _AUTOGRAD._pop_saved_tensors_default_hooks()
 
 
-def _print_options() -> dict[str, Any]:
-    return dict(vars(torch._tensor_str.PRINT_OPTS))
-
-
 def _flushes_denormals() -> bool:
     return not (torch.tensor(1e-310, dtype=torch.float64) * 1.0).item()
 
@@ -186,16 +174,6 @@ def _numpy_errors() -> dict[str, Any]:
 def _set_numpy_errors(values: dict[str, Any]) -> None:
     if values:
         sys.modules["numpy"].seterr(**values)
-
-
-def _signals() -> tuple[Any, ...]:
-    return tuple(map(signal.getsignal, SIGNALS))
-
-
-def _set_signals(values: tuple[Any, ...]) -> None:
-    for number, handler in zip(SIGNALS, values, strict=True):
-        if handler is not None:  # None is one that Python has not set
-            signal.signal(number, handler)
 
 
 def _alarm() -> bool:
@@ -218,15 +196,6 @@ def _set_warnings(values: list[Any]) -> None:
 
 
 def _of_python() -> Iterator[Switch]:
-    for owner, name in (
-        (sys, "excepthook"),
-        (sys, "unraisablehook"),
-        (sys, "displayhook"),
-        (threading, "excepthook"),
-        (warnings, "showwarning"),
-    ):
-        key = f"{owner.__name__}.{name}"
-        yield Switch(key, partial(getattr, owner, name), partial(setattr, owner, name))
     yield Switch("warnings", lambda: list(warnings.filters), _set_warnings)
     yield Switch("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, ours=False)
     yield Switch("sys.path", lambda: list(sys.path), _set_path, ours=False)
@@ -235,7 +204,6 @@ def _of_python() -> Iterator[Switch]:
     yield Switch("NumPy's errors", _numpy_errors, _set_numpy_errors, ours=False)
     if hasattr(signal, "setitimer"):
         yield Switch("alarm", _alarm, lambda _: signal.setitimer(signal.ITIMER_REAL, 0.0))
-    yield Switch("signals", _signals, _set_signals)
 
 
 def _of_torch() -> Iterator[Switch]:
@@ -257,7 +225,6 @@ def _of_torch() -> Iterator[Switch]:
     yield Switch("anomaly mode", torch.is_anomaly_enabled, torch.set_anomaly_enabled)
     yield Switch("hooks of all modules", _hooks, _set_hooks, ours=False)
     yield Switch("hooks of saved tensors", _saved_tensors_hooks, _pop_saved_tensors_hooks)
-    yield Switch("printing", _print_options, lambda v: vars(torch._tensor_str.PRINT_OPTS).update(v))
     for name in FLAGS:
         get, put = getattr(_C, f"_get_{name}", None), getattr(_C, f"_set_{name}", None)
         if get is not None and put is not None:

@@ -5,8 +5,6 @@ GV816: what the calls of a target changed that is neither their result nor ctx, 
 
 from __future__ import annotations
 
-import functools
-import gc
 import subprocess
 import sys
 import threading
@@ -15,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import CellType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from torch import Tensor
@@ -89,9 +87,11 @@ class Left:
     @staticmethod
     def take(module: ModuleType | None) -> Left:
         """Look at a module and at those beside it that it has imported."""
-        found = None if module is None else _State(module)
-        state = {} if found is None else found.named()
-        data = frozenset() if found is None else frozenset(found.data)
+        modules = [] if module is None else [module, *_beside(module)]
+        named = dict(_named(modules))
+        marks = _Marks(frozenset(one.__name__ for one in modules))
+        state = {name: marks.of(value, DEPTH) for name, value in named.items()}
+        data = frozenset(name for name, value in named.items() if issubclass(type(value), _DATA))
         return Left(state, threading.active_count(), _processes(), data)
 
     def changed(self, later: Left) -> tuple[str, ...]:
@@ -109,61 +109,44 @@ class Left:
         return tuple(name for is_more, name in more if is_more)
 
 
-class _State:
-    """Marks of the values that a module holds, and those beside it that it has imported."""
+def _named(modules: Sequence[ModuleType]) -> Iterator[tuple[str, Any]]:
+    """What every name of modules and of their classes holds; dunders belong to Python."""
+    for owner in modules:
+        prefix = "" if owner is modules[0] else f"{owner.__name__}."
+        for name, value in _own(owner):
+            if not issubclass(type(value), type):
+                yield prefix + name, value
+            elif value.__module__ == owner.__name__:
+                yield from ((f"{prefix}{name}.{inner}", held) for inner, held in _own(value))
 
-    def __init__(self, module: ModuleType) -> None:
-        self._modules = [module, *_beside(module)]
-        self._names = {one.__name__ for one in self._modules}
-        self._left = VALUES
-        self.data: set[str] = set()
 
-    def named(self) -> dict[str, Hashable]:
-        """The mark of every name of the modules and of their classes; dunders belong to Python."""
-        found: dict[str, Hashable] = {}
-        for owner in self._modules:
-            prefix = "" if owner is self._modules[0] else f"{owner.__name__}."
-            for name, value in _own(owner):
-                if type(value) is not type and not issubclass(type(value), type):
-                    found[prefix + name] = self._mark(value, DEPTH)
-                    if issubclass(type(value), _DATA):
-                        self.data.add(prefix + name)
-                elif value.__module__ == owner.__name__:
-                    inside = {f"{prefix}{name}.{n}": self._mark(v, DEPTH) for n, v in _own(value)}
-                    found |= inside
-                    self.data |= inside.keys()
-        return found
+class _Marks:
+    """What differs where a value does; of what is not looked into, which object it is."""
 
-    def _mark(self, value: Any, depth: int) -> Hashable:  # noqa: ANN401
-        """What differs where the value does; of what is not looked into, which object it is."""
-        kind = type(value)  # `isinstance` would ask the value
+    def __init__(self, modules: frozenset[str]) -> None:
+        """Objects of classes of these modules are looked into."""
+        self._modules, self._left = modules, VALUES
+
+    def of(self, value: Any, depth: int) -> Hashable:  # noqa: ANN401
+        """The mark of a value; `isinstance` would ask the value."""
+        kind = type(value)
         self._left -= 1
         if kind in _PLAIN:
             return kind.__name__, value
-        if issubclass(kind, Tensor):
-            held = object.__getattribute__(value, "__dict__") if depth else {}
-            return id(value), value._version, self._mark(held, depth - 1) if held else ()  # noqa: SLF001 - torch's
-        if kind is functools._lru_cache_wrapper:  # noqa: SLF001
-            return id(value), _cached_tensors(value)
-        looked_into = depth > 0 and self._left > 0 and not issubclass(kind, type | ModuleType)
-        inside = self._inside(value, kind) if looked_into else ()
-        return id(value), tuple(self._mark(inner, depth - 1) for inner in inside)
+        version = value._version if issubclass(kind, Tensor) else 0  # noqa: SLF001 - torch's only name
+        inside = self._inside(value, kind) if depth > 0 and self._left > 0 else ()
+        return id(value), version, tuple(self.of(inner, depth - 1) for inner in inside)
 
     def _inside(self, value: Any, kind: type) -> Iterable[Any]:  # noqa: ANN401
-        found: Iterable[Any] = ()
         if issubclass(kind, dict):
-            found = [len(value), *islice(dict.keys(value), MOST), *islice(dict.values(value), MOST)]
-        elif issubclass(kind, _SERIES):
-            found = [len(value), *islice(value, MOST)]
-        elif kind is CellType and value != CellType():
-            found = [value.cell_contents]
-        elif kind is FunctionType:
-            found = [value.__defaults__, value.__kwdefaults__, value.__dict__, value.__closure__]
-        elif issubclass(kind, staticmethod | classmethod):
-            found = [value.__func__]
-        elif kind.__module__ in self._names or issubclass(kind, Module):
-            found = [getattr(value, "__dict__", None)]
-        return found
+            return [len(value), *islice(dict.keys(value), MOST), *islice(dict.values(value), MOST)]
+        if issubclass(kind, _SERIES):
+            return [len(value), *islice(value, MOST)]
+        if kind is FunctionType:
+            return [value.__defaults__, value.__kwdefaults__, value.__dict__]
+        if kind.__module__ in self._modules or issubclass(kind, Module | Tensor):
+            return [object.__getattribute__(value, "__dict__")] if hasattr(value, "__dict__") else []
+        return ()
 
 
 def _own(owner: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - a module or a class
@@ -189,11 +172,3 @@ def _processes() -> int:
     except OSError:
         return 0
     return children - sum(process.poll() is None for process in OWN_PROCESSES)
-
-
-def _cached_tensors(function: Any) -> int:  # noqa: ANN401 - of `functools.cache` or `lru_cache`
-    """How many tensors are remembered among the results: a cache of a device's numbers is no state."""
-    held = gc.get_referents(function)
-    results = [result for inner in held if type(inner) is dict for result in inner.values()]
-    inside = gc.get_referents(*results)
-    return sum(isinstance(one, Tensor) for one in (*held, *results, *inside))

@@ -1,7 +1,6 @@
 """What user code may not replace: functions and classes of torch, of Python and of gradverify.
 
-After such a replacement nothing that runs in the process can be believed. It is looked for by identity, and
-without calling anything that could have been replaced.
+After such a replacement nothing that runs in the process can be believed. It is looked for by identity.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ import importlib
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import repeat
-from operator import is_
 from pathlib import Path
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -45,97 +42,38 @@ OWN = ("gradverify.verifier.", "gradverify.events.", "gradverify.model.")
 
 _TORCH_CODE = str(Path(torch.__file__).parent)
 
-_ALL, _MAP = all, map
-"""As they were before user code could replace them."""
-
-_ABSENT = object()
-"""What an inherited name stands for in a class of its own."""
-
-
-@dataclass(frozen=True)
-class Namespace:
-    """The functions and classes of a module or a class as they are at one time."""
-
-    name: str
-    owner: Any
-    live: Mapping[str, Any]
-    """Its names as they are whenever that is looked at."""
-    kept: Mapping[str, Any]
-
-    @staticmethod
-    def of(name: str, owner: Any) -> Namespace:  # noqa: ANN401 - a module or a class
-        """Remember them. What a class inherits may not be hidden by a name of its own either."""
-        live = vars(owner)
-        kept = {key: value for key, value in live.items() if _is_code(value) and key not in MOVING}
-        bases = owner.__mro__[1:-1] if isinstance(owner, type) else ()
-        inherited = {key for base in bases for key, value in vars(base).items() if _is_code(value)}
-        return Namespace(name, owner, live, {**dict.fromkeys(inherited - live.keys(), _ABSENT), **kept})
-
-    def changed(self) -> Iterator[str]:
-        """Its names that stand for something else now."""
-        found = _MAP(self.live.get, self.kept, repeat(_ABSENT))
-        if _ALL(_MAP(is_, found, self.kept.values())):  # hundreds of names, after every request
-            return
-        for attribute, value in self.kept.items():
-            now = self.live.get(attribute, _ABSENT)
-            if not _is_same(now, value) and not _is_torchs_own(attribute, now):
-                yield attribute
-
-    def put_back(self) -> None:
-        """Let these names stand for what they did."""
-        for attribute in [*self.changed()]:
-            value = self.kept[attribute]
-            if value is _ABSENT:
-                delattr(self.owner, attribute)
-            else:
-                setattr(self.owner, attribute, value)
-
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Modules, functions and classes as they are at one time."""
+    """Functions and classes as they are at one time."""
 
-    modules: tuple[tuple[str, ModuleType], ...]
-    """(name, module): what `sys.modules` must hold."""
-    namespaces: tuple[Namespace, ...]
+    kept: tuple[tuple[str, Any, Mapping[str, Any]], ...]
+    """(name, module or class, what its names stand for)."""
 
     @staticmethod
     def take() -> Surroundings:
         """Remember them."""
-        names = [name for name in sys.modules if name.startswith(OWN)]
-        modules = {name: importlib.import_module(name) for name in (*WATCHED, *names)}
-        owners: dict[str, Any] = {**modules, "torch.Tensor": Tensor, "torch.autograd.Function": Function}
-        return Surroundings(tuple(modules.items()), tuple(Namespace.of(*pair) for pair in owners.items()))
-
-    @staticmethod
-    def of_functions(module: ModuleType) -> Surroundings:
-        """The methods of every Function that a module defines: one is not to replace another's."""
-        found = [
-            Namespace.of(value.__name__, value)
-            for value in list(vars(module).values())
-            if isinstance(value, type) and issubclass(value, Function) and value.__module__ == module.__name__
-        ]
-        return Surroundings((), tuple(found))
+        names = [*WATCHED, *(name for name in sys.modules if name.startswith(OWN))]
+        owners: dict[str, Any] = {name: importlib.import_module(name) for name in names}
+        owners |= {"torch.Tensor": Tensor, "torch.autograd.Function": Function}
+        return Surroundings(tuple((name, owner, _code_of(owner)) for name, owner in owners.items()))
 
     def replaced(self) -> tuple[str, ...]:
         """Names that stand for something else now."""
-        return (*self._replaced(),)
+        return tuple(f"{name}.{attribute}" for name, _, attribute, _ in self._changed())
 
     def put_back(self) -> None:
         """Let them stand for what they did, so that the report can say what was replaced."""
-        sys.modules.update(self.modules)
-        for namespace in self.namespaces:
-            namespace.put_back()
+        for _, owner, attribute, value in [*self._changed()]:
+            setattr(owner, attribute, value)
 
-    def _replaced(self) -> Iterator[str]:
-        loaded = sys.modules
-        for name, module in self.modules:
-            if loaded.get(name) is not module:
-                yield "entries of sys.modules"
-                break
-        for namespace in self.namespaces:
-            for attribute in namespace.changed():
-                yield f"{namespace.name}.{attribute}"
+    def _changed(self) -> Iterator[tuple[str, Any, str, Any]]:
+        for name, owner, kept in self.kept:
+            live = _names_of(owner)
+            for attribute, value in kept.items():
+                now = live.get(attribute)
+                if now is not value and not _is_torchs_own(attribute, now):
+                    yield name, owner, attribute, value
 
 
 class DisturbedError(Exception):
@@ -147,10 +85,17 @@ class DisturbedError(Exception):
         self.how, self.raised = how, raised
 
 
-def _is_same(now: Any, value: Any) -> bool:  # noqa: ANN401 - whatever has the name
-    """Whether a name stands for what it did: a notebook's kernel binds `input` anew for each cell."""
-    both = type(now) is type(value) is MethodType
-    return now is value or (both and now.__self__ is value.__self__ and now.__func__ is value.__func__)
+def _names_of(owner: Any) -> Mapping[str, Any]:  # noqa: ANN401 - a module or a class
+    """What its names stand for now; of a class, those that it inherits too."""
+    if not isinstance(owner, type):
+        return vars(owner)
+    return {name: value for base in owner.__mro__[-2::-1] for name, value in vars(base).items()}
+
+
+def _code_of(owner: Any) -> Mapping[str, Any]:  # noqa: ANN401 - a module or a class
+    """Its functions and classes; a notebook's kernel binds the method `input` anew for each cell."""
+    names = _names_of(owner).items()
+    return {n: v for n, v in names if _is_code(v) and n not in MOVING and not isinstance(v, MethodType)}
 
 
 def _is_torchs_own(name: str, value: Any) -> bool:  # noqa: ANN401
@@ -166,5 +111,4 @@ def _is_code(value: Any) -> bool:  # noqa: ANN401
 def reported(names: tuple[str, ...]) -> str:
     """What was replaced, as the end of a sentence about the code that did it."""
     more = len(names) - 1
-    first = names[0] if " " in names[0] else f"`{names[0]}`"
-    return f"replaced {first}" + (f" and {more} more" if more else "")
+    return f"replaced `{names[0]}`" + (f" and {more} more" if more else "")

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
 from gradverify.model.case import SQUARE
-from gradverify.verifier.guard import lacking, of_another_version
+from gradverify.verifier.guard import lacking
 from gradverify.verifier.guard.raised_errors import is_bound_nowhere
 from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.frames import suspects_of
@@ -286,7 +286,7 @@ class _Search:
         while (state := self._next()) is not None:
             result = attempt(self.caller, state)
             if isinstance(result, RaisedError):
-                missing = of_another_version(result) or lacking(result, self.caller.device)
+                missing = lacking(result, self.caller.device)
                 failed = Attempt(state.described(), on_one_line(result), missing)
                 self.attempts.setdefault(tuple(f.line for f in result.frames), (failed, state))
                 always_lacks = all(failed.missing for failed, _ in self.attempts.values())

@@ -8,8 +8,6 @@ What stands for a function or a module of any arguments where it is not known wh
 from __future__ import annotations
 
 import copy
-import random
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,7 +28,7 @@ from gradverify.model import (
     tensors_of,
 )
 from gradverify.model.case import EQUAL_INPUTS, may_be_equal
-from gradverify.verifier.guard import Raised, Returned, call
+from gradverify.verifier.guard import Raised, RandomStates, Returned, call, unmoved
 from gradverify.verifier.inputs.equal_values import with_equal_values
 from gradverify.verifier.inputs.tensors import build_tensor, held_of, is_differentiable, step_of, stream
 
@@ -271,19 +269,9 @@ def _made(build: Callable[..., Any], init: Sequence[Any], seed: int, device: str
 
 def seeded(seed: int, build: Callable[..., Any], *given: Any, **named: Any) -> Any:  # noqa: ANN401
     """What user code builds, from random numbers that are the same each time; others go on as before."""
-    numpy, of_python = sys.modules.get("numpy"), random.getstate()
-    of_numpy = None if numpy is None else numpy.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        try:
-            torch.manual_seed(seed % 2**63)
-            random.seed(seed)
-            if numpy is not None:
-                numpy.random.seed(seed % 2**32)
-            return build(*given, **named)
-        finally:
-            random.setstate(of_python)
-            if numpy is not None:
-                numpy.random.set_state(of_numpy)
+    with unmoved():
+        RandomStates(seed).replay()
+        return build(*given, **named)
 
 
 def _tensor(spec: TensorInput, value: Tensor) -> Argument:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 
-import torch
 from torch import Tensor
 
 from gradverify.model import TensorInput
@@ -20,45 +17,22 @@ MOST_EQUAL = 256
 def with_equal_values(
     specs: Sequence[TensorInput], values: Mapping[str, Tensor], seed: int
 ) -> dict[str, Tensor]:
-    """New values, by name, of the inputs after the first, which broadcast with it.
+    """New values, by name, of the inputs after the first, which have its shape and dtype.
 
-    Each entry of the first is given to one entry of one of them, so that no three are equal: where two bounds
-    are, nothing lies between them, and which of them counts is another question. Where one of them is
-    complex and the other is not, it is the real parts that are equal.
+    Each entry of the first is given to one of them, so that no three are equal: where two bounds are, nothing
+    lies between them, and which of them counts is another question.
     """
     if not specs:
         return {}
-    first, others = specs[0], specs[1:]
-    x = values[first.name].reshape(-1)
-    changed = {}
-    for number, spec in enumerate(others):
-        y = values[spec.name].clone().reshape(-1)
-        met: tuple[set[int], set[int]] = set(), set()
-        for i, j in _places(first.shape, spec.shape, seed):
-            is_its_turn = i % len(others) == number or len(x) < len(others)
-            if is_its_turn and i not in met[0] and j not in met[1] and _is_valid(spec, x[i].item()):
-                y[j] = x[i] if y.is_complex() == x.is_complex() else _with_real_part(y[j], x[i])
-                met[0].add(i)
-                met[1].add(j)
-        changed[spec.name] = y.reshape(spec.shape)
-    return changed
-
-
-def _places(a: Sequence[int], b: Sequence[int], seed: int) -> list[tuple[int, int]]:
-    """Pairs of entries, as flat places of two shapes, that meet when these are broadcast; in random order."""
-    both = zip_longest(reversed(a), reversed(b), fillvalue=1)
-    shape = tuple(max(pair) for pair in both)[::-1]
-    count = math.prod(shape)
+    x = values[specs[0].name].reshape(-1)
     source = source_of(seed, "", "equal", EQUAL_INPUTS)
-    drawn = torch.tensor(source.sample(range(count), min(count, MOST_EQUAL)))
-    flat = (
-        torch.arange(math.prod(s)).reshape(tuple(s)).expand(shape).reshape(-1)[drawn].tolist() for s in (a, b)
-    )
-    return list(zip(*flat, strict=True))
-
-
-def _with_real_part(value: Tensor, of: Tensor) -> Tensor:
-    return torch.complex(of, value.imag) if value.is_complex() else of.real
+    places = source.sample(range(len(x)), min(len(x), MOST_EQUAL))
+    made = {spec.name: values[spec.name].clone().reshape(-1) for spec in specs[1:]}
+    for turn, place in enumerate(places):
+        spec = specs[1 + turn % len(made)]
+        if _is_valid(spec, x[place].item()):
+            made[spec.name][place] = x[place]
+    return {name: value.reshape(specs[0].shape) for name, value in made.items()}
 
 
 def _is_valid(spec: TensorInput, value: complex) -> bool:

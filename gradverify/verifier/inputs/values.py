@@ -14,14 +14,15 @@ from collections.abc import Callable, Sequence
 from gradverify.model import Point, TensorInput
 from gradverify.model.case import (
     BESIDE_THRESHOLDS,
+    DECADES_FROM,
     KEEP_AWAY,
     MODERATE,
-    SMALL_DECLARED,
+    SMALLEST,
     STRATA,
     STRATA_FROM,
     UNDECLARED_BESIDE,
     draws_of_decades,
-    holds_small_values,
+    spans_of,
 )
 
 DOMAINS = {
@@ -33,11 +34,11 @@ DOMAINS = {
 }
 """Open intervals of the named domains."""
 
-GRIDS = (2, 10)
-"""Values are halves where those suffice, else tenths."""
+SMALL = (SMALLEST, 1e-2)
+"""Magnitudes of small values: the usual thresholds of series expansions lie between."""
 
-_FINER = 2
-"""The draw that takes tenths even where halves suffice: a branch on the data may need a value between."""
+TENTH = 10
+"""Plain values are multiples of one tenth."""
 
 
 def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[float]:
@@ -56,11 +57,10 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
         values = _other_sign(values, draw_values(spec, seed, point, draw - 1), interval)
     if point is Point.WIDE and spec.range is not None and draw >= STRATA_FROM:
         return _of_strata(spec, seed, draw - STRATA_FROM)
-    if point is Point.WIDE and spec.range is not None and draw >= SMALL_DECLARED:
-        offset = source_of(seed, spec.name, point, SMALL_DECLARED).random()
-        return _of_magnitudes(spec, values, source, draw, offset)
-    if point is Point.WIDE and spec.range is not None:
-        _spread_over_decades(values, interval, spec.avoid)
+    if point is Point.WIDE and spec.range is not None and draw >= DECADES_FROM:
+        _spread_over_decades(spec, values, seed, draw - DECADES_FROM)
+        source.shuffle(values)
+    elif point is Point.WIDE and spec.range is not None:
         low, high = DOMAINS[spec.domain]
         _plant(source, values, [end for end in spec.range if low < end < high])
     if point is Point.SPECIAL and spec.special:
@@ -69,39 +69,25 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
 
 
 def draw_plain(spec: TensorInput, seed: int, point: Point, draw: int) -> list[float]:
-    """Distinct halves or tenths, ±1 and ±0.5 first, in random order.
+    """Distinct tenths in random order: ±1 and ±0.5 first, and what is whole or a half before others.
 
     They keep to the domain and range of the tensor, and away from zero, from declared kinks and from the
     ends; typical values where there are not enough of them.
     """
-    count = math.prod(spec.shape)
-    grids = GRIDS[1:] if draw == _FINER else GRIDS
-    allowed = next((found for unit in grids if len(found := _allowed(spec, unit)) >= count), None)
-    if allowed is None:
-        return draw_values(spec, seed, Point.TYPICAL, draw)
-    source = source_of(seed, spec.name, point, draw)
-    if draw == _FINER:
-        source.shuffle(allowed)
-    values = allowed[:count]
-    source.shuffle(values)
-    return [-v for v in values] if draw % 2 and is_symmetric(interval_of(spec, Point.TYPICAL)) else values
-
-
-def _allowed(spec: TensorInput, unit: int) -> list[float]:
-    """The multiples of 1/unit that are valid, the plainest first."""
     low, high = interval_of(spec, Point.TYPICAL)
-    ends = [end for end in (*DOMAINS[spec.domain], *(spec.range or ())) if math.isfinite(end)]
-    forbidden = (0.0, *ends, *kept_away_from(spec.avoid, (low, high)))
-    away = 1 / (2 * unit)
-    steps = range(math.ceil(low * unit), math.floor(high * unit) + 1)
-    values = [k / unit for k in steps]
-    kept = [v for v in values if all(abs(v - point) > away for point in forbidden)]
-    return sorted(kept, key=_oddness)
+    forbidden = (0.0, low, high, *kept_away_from(spec.avoid, (low, high)))
+    tenths = [k / TENTH for k in range(math.ceil(low * TENTH), math.floor(high * TENTH) + 1)]
+    allowed = [v for v in tenths if all(abs(v - end) > 1 / (2 * TENTH) for end in forbidden)]
+    values = sorted(allowed, key=_oddness)[: math.prod(spec.shape)]
+    if len(values) < math.prod(spec.shape):
+        return draw_values(spec, seed, Point.TYPICAL, draw)
+    source_of(seed, spec.name, point, draw).shuffle(values)
+    return values
 
 
-def _oddness(value: float) -> tuple[float, bool]:
-    """How far from 1 in either direction, by factors; positive before negative."""
-    return abs(math.log(abs(value))), value < 0
+def _oddness(value: float) -> tuple[bool, float, bool]:
+    """Halves before other tenths; then how far from 1 in either direction, by factors; positive first."""
+    return 2 * value % 1 > 0, abs(math.log(abs(value))), value < 0
 
 
 def draw_integers(spec: TensorInput, seed: int, point: Point, draw: int) -> list[int]:
@@ -244,61 +230,25 @@ def _other_sign(values: list[float], before: list[float], interval: tuple[float,
     return values
 
 
-def _spread_over_decades(values: list[float], interval: tuple[float, float], avoid: Sequence[float]) -> None:
-    """Give every second entry a magnitude between the typical ones and the ends, each decade alike.
+def _spread_over_decades(spec: TensorInput, values: list[float], seed: int, number: int) -> None:
+    """Move values to where they meet every magnitude of a declared range, over all draws of decades.
 
-    In a range of ±100, evenly drawn values are nearly all past where exp, erf and tanh saturate, and a wrong
-    tail before that has no entry.
+    In a range of ±100, evenly drawn values are nearly all past where exp, erf and tanh saturate, and none is
+    small: a wrong tail or series there has no entry. Each entry has a stratum of its own, at one share of it.
     """
-    low, high = interval
-    end = max(abs(low), abs(high))
-    if end <= 2 * MODERATE:
-        return
-    margin = KEEP_AWAY * MODERATE
-    for place in range(0, len(values), 2):
-        share = abs(values[place]) / end
-        moved = math.copysign(float(f"{MODERATE * (end / MODERATE) ** share:.2e}"), values[place])
-        near = any(abs(moved - point) < margin for point in avoid)
-        if low < moved < high and moved not in values and not near:
-            values[place] = moved
-
-
-SMALL = (1e-6, 1e-2)
-"""Magnitudes of small values: the usual thresholds of series expansions lie between."""
-
-
-def _of_magnitudes(
-    spec: TensorInput, values: list[float], source: random.Random, draw: int, offset: float
-) -> list[float]:
-    """Values of a declared range, moderate ones in it as they are, whose magnitudes are spread evenly.
-
-    Small ones, up to where typical ones begin, or those of every decade up to the ends: over all draws of
-    decades, each entry has a stratum of its own, and is at one share of it, `offset`, so that none lies
-    further from the next than a stratum. Evenly drawn values hold none of the former, and few entries miss
-    whole decades.
-    """
-    low, high = interval_of(spec, Point.WIDE)
-    number, draws = draw - SMALL_DECLARED - 1, draws_of_decades(spec)
-    if (number < 0 and not holds_small_values(spec)) or number >= draws:
-        return values
-    count, taken = len(values), set(values)
-    strata, first, least = (count, 0, 0.0) if number < 0 else (count * draws, number, MODERATE)
-    for place in range(count):
-        stratum = first + place * (strata // count)
-        negative = -low > least and (high <= least or (place + number) % 2 > 0)
-        end = -low if negative else high
-        smallest = max(SMALL[0], -high if negative else low)
-        start, stop = (smallest, min(end, MODERATE)) if number < 0 else (MODERATE, end)
-        if stop <= start:
-            continue
-        share = (stratum + offset) / strata
-        moved = math.copysign(float(f"{start * (stop / start) ** share:.2e}"), -1.0 if negative else 1.0)
-        near = any(abs(moved - point) < KEEP_AWAY * min(1.0, abs(point) or 1.0) for point in spec.avoid)
-        if low < moved < high and moved not in taken and not near:
-            values[place] = moved
-            taken.add(moved)
-    source.shuffle(values)
-    return values
+    spans, draws = spans_of(spec), draws_of_decades(spec)
+    share = source_of(seed, spec.name, Point.WIDE, DECADES_FROM).random()
+    whole = sum(weight for *_, weight in spans) / max(1, draws * len(values))
+    for place in range(len(values) if number < draws else 0):
+        at = whole * (number + draws * place + share)
+        for start, stop, weight in spans:
+            if at <= weight:
+                moved = float(f"{start * (stop / start) ** (at / weight):.2e}")
+                near = any(abs(moved - p) < KEEP_AWAY * min(1.0, abs(p) or 1.0) for p in spec.avoid)
+                if min(start, stop) < moved < max(start, stop) and moved not in values and not near:
+                    values[place] = moved
+                break
+            at -= weight
 
 
 def _of_strata(spec: TensorInput, seed: int, draw: int) -> list[float]:

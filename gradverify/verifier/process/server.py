@@ -38,7 +38,7 @@ from gradverify.events import (
 )
 from gradverify.model import RaisedError, shown_path
 from gradverify.verifier import guard
-from gradverify.verifier.guard import Raised, lacking_at_import, of_another_version_at_import, surroundings
+from gradverify.verifier.guard import Raised, lacking_at_import, surroundings
 from gradverify.verifier.guard.global_state import GlobalState, default_device
 from gradverify.verifier.guard.module_state import Left, outside_ctx
 from gradverify.verifier.guard.raised_errors import describe, raised_by_users
@@ -103,7 +103,6 @@ class Server:
         """The module defines Functions that no name of it leads to."""
         self._worlds: Worlds | None = None
         self._surroundings = AS_LOADED
-        self._functions = Surroundings((), ())
         self._on_import: tuple[str, ...] = ()
         """What the module replaced when it was imported."""
         self.left: tuple[str, ...] = ()
@@ -124,7 +123,6 @@ class Server:
                     _require(self._surroundings)
                 yield event
             _require(self._surroundings)
-            _require(self._functions)
         except Exception as error:
             self._require_no_other_reason(error)
             raise
@@ -180,11 +178,7 @@ class Server:
         if isinstance(result, Raised):
             self._state.restore()
             said = f"{result.error.type}: {result.error.message}"
-            further = (
-                _where_looked_for(result.error, Path(request.path))
-                or of_another_version_at_import(result.error)
-                or lacking_at_import(result.error)
-            )
+            further = _where_looked_for(result.error, Path(request.path)) or lacking_at_import(result.error)
             joint = " " if said.endswith(".") else ". "
             return Failed(joint.join(filter(None, (said, further))), result.error)
         sys.path += [folder for folder in request.folders if folder not in sys.path]
@@ -194,7 +188,7 @@ class Server:
         self._state = self._state.after_import()
         self._state.restore()
         self._on_import = AS_LOADED.replaced()
-        self._surroundings, self._functions = Surroundings.take(), Surroundings.of_functions(self._module)
+        self._surroundings = Surroundings.take()
         targets, passed_over = discover(self._module, request.shown_path)
         self._has_unreached = any(t.unreached for t in targets)
         return Collected(targets, passed_over, tuple(map(_said, imported.failed_packages)))

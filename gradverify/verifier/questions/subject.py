@@ -14,7 +14,7 @@ from torch.autograd import Function
 
 from gradverify.model import Case, CasePoint, Doubt, Finding, Point, RaisedError, Settings, Target
 from gradverify.rules import Family, rule
-from gradverify.verifier.guard import lacking, needs_the_cpu, of_another_version
+from gradverify.verifier.guard import lacking, needs_the_cpu
 from gradverify.verifier.inputs.arguments import Argument, shown_inputs
 from gradverify.verifier.numerics.problem import CallProblem, Layout
 from gradverify.verifier.questions.reading import Reader
@@ -74,7 +74,7 @@ def forward_raised(
     code, on = "GV001", "on inferred inputs forward" if inferred and not hint else "forward"
     empty = " for an empty input" * (not inferred and not hint and not all(t.numel() for t in tensors))
     if inferred:
-        hint = hint or of_another_version(error) or "Write a spec that gives this Function valid inputs."
+        hint = hint or "Write a spec that gives this Function valid inputs."
     elif empty:
         code = "GV412"
         hint = "An empty batch is an ordinary input. If size 0 is not valid, leave it out of the spec."

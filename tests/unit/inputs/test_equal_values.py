@@ -17,21 +17,9 @@ def drawn(*inputs: TensorInput, seed: int = 0) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
-    ("a", "b", "count"),
-    [
-        ((4,), (4,), 4),
-        ((3, 4), (4,), 4),
-        ((4,), (3, 4), 4),
-        ((3, 1), (1, 4), 3),
-        ((), (5,), 1),
-        ((5,), (), 1),
-    ],
-)
-def test_entries_are_equal_where_they_meet(a, b, count, seed):
-    x, y = drawn(TensorInput("x", a), TensorInput("y", b), seed=seed)
-    assert (x.shape, y.shape) == (a, b)
-    assert int((x == y).sum()) == count
+def test_entries_of_one_place_are_equal(seed):
+    x, y = drawn(TensorInput("x", (3, 4)), TensorInput("y", (3, 4)), seed=seed)
+    assert bool((x == y).all())
 
 
 def test_no_three_entries_are_equal():
@@ -50,6 +38,7 @@ def test_values_keep_to_what_the_spec_says_of_the_input_that_gets_them():
     "other",
     [
         TensorInput("y", (3,)),
+        TensorInput("y", (1,)),
         TensorInput("y", (4,), domain="negative"),
         TensorInput("y", (4,), range=(-3.0, -2.0)),
         TensorInput("y", (4,), requires_grad=False),

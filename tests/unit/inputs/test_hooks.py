@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gradverify.model import Case, Effort, Parameter, Point, TensorInput
-from gradverify.model.case import SMALL_DECLARED, points_of
+from gradverify.model.case import DECADES_FROM, points_of
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import show_value
 from gradverify.verifier.inputs.native_values import call_hook
@@ -118,7 +118,7 @@ def test_points_follow_what_is_declared():
     assert points_of(both) == (
         *typical,
         (Point.WIDE, 0),
-        (Point.WIDE, SMALL_DECLARED),
+        (Point.WIDE, DECADES_FROM),
         (Point.SPECIAL, 0),
         *special,
     )
