@@ -88,7 +88,8 @@ class DisturbedError(Exception):
 def _names_of(owner: Any) -> Mapping[str, Any]:  # noqa: ANN401 - a module or a class
     """What its names stand for now; of a class, those that it inherits too."""
     if not isinstance(owner, type):
-        return vars(owner)
+        names: Mapping[str, Any] = vars(owner)
+        return names
     return {name: value for base in owner.__mro__[-2::-1] for name, value in vars(base).items()}
 
 

@@ -10,9 +10,10 @@ what the first call wrote there. What is written with a graph is left alone.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -63,15 +64,6 @@ class HeldState(TorchFunctionMode):
             buffer.data.copy_(value)
 
 
-_PLAIN = (bool, int, float, str, type(None), list, dict, set)
-"""Attributes of a module that each call finds as the first one did."""
-
-_OF_TORCH = frozenset(vars(nn.Module()))
-"""What every module holds: its parts, its hooks, whether it is in training mode."""
-
-MOST_OUTSTANDING = 8
-"""Instances that are waited for. What is held beyond them lives for as long as its holders do."""
-
 Build = Callable[[], nn.Module]
 
 Arguments = Callable[[int], Sequence[Any]]
@@ -89,25 +81,17 @@ class ModuleState(Enum):
     """After calls in training mode: what they leave in its buffers is what its users evaluate it with."""
 
 
-def _in_state(
-    model: nn.Module, state: ModuleState, parameters: Sequence[Parameter], arguments: Arguments
-) -> None:
-    if state is not ModuleState.NEW:
-        with torch.random.fork_rng(devices=[]):  # the same at each building
-            torch.manual_seed(0)
-            _evaluating(model, parameters, arguments)
-
-
-def _evaluating(model: nn.Module, parameters: Sequence[Parameter], arguments: Arguments) -> None:
+def _train(model: nn.Module, parameters: Sequence[Parameter], arguments: Arguments) -> None:
     """Put a module into evaluation mode, after some training where its forward takes the arguments."""
     kept = [(b, b.detach().clone()) for b in nn.Module.buffers(model)]
-    try:
-        with torch.no_grad():
+    with guard.unmoved(), torch.no_grad():
+        guard.RandomStates(0).replay()  # the same at each building
+        try:
             for draw in range(TRAINED):
                 with_keywords(model, parameters, ())(*arguments(draw))
-    except Exception:  # noqa: BLE001 - what a call raises is told where it is verified
-        for buffer, value in kept:
-            buffer.data.copy_(value)
+        except Exception:  # noqa: BLE001 - what a call raises is told where it is verified
+            for buffer, value in kept:
+                buffer.data.copy_(value)
     model.eval()
 
 
@@ -147,31 +131,38 @@ def build_module(
 
     def built() -> nn.Module:
         model = make().to(device=device, dtype=torch.float64)
-        # Asked of the class: an instance may have an attribute called `buffers`.
-        tensors = (*nn.Module.parameters(model), *nn.Module.buffers(model))
-        if any(map(is_lazy, tensors)):
+        if any(map(is_lazy, _tensors(model))):
             with torch.no_grad():
                 with_keywords(model, parameters, ())(*arguments(0))
-        _in_state(model, state, parameters, arguments)
+        if state is ModuleState.TRAINED:
+            _train(model, parameters, arguments)
         return model
 
-    pool = _Pool(built)
-    model = pool.first
-    declared = [(name, tuple(p.shape), p.requires_grad) for name, p in nn.Module.named_parameters(model)]
+    first = built()
+    declared = [(name, tuple(p.shape), p.requires_grad) for name, p in nn.Module.named_parameters(first)]
     writes: list[Writes] = [] if held is None else held
+    copied = _is_copied_whole(first)
+
+    def instance(values: Sequence[Tensor]) -> tuple[nn.Module, list[Tensor]]:
+        with torch.enable_grad():
+            model = copy.deepcopy(first, {id(t): t for t in _tensors(first)}) if copied else built()
+        # What forward writes into (running statistics, counters) would make the second call another one.
+        buffers = [buffer.detach().clone() for buffer in nn.Module.buffers(first)]
+        _put_in_place(model, (*values, *buffers))
+        return model, buffers
 
     def call(*given_and_own: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
         count = len(given_and_own) - len(declared)
         given, values = given_and_own[:count], given_and_own[count:]
         if torch.compiler.is_compiling():
             named = {name: value for (name, *_), value in zip(declared, values, strict=True)}
-            named |= {name: buffer.detach().clone() for name, buffer in nn.Module.named_buffers(model)}
+            named |= {name: buffer.detach().clone() for name, buffer in nn.Module.named_buffers(first)}
 
             def forward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-                return torch.func.functional_call(model, named, args, kwargs)
+                return torch.func.functional_call(first, named, args, kwargs)
 
             return with_keywords(forward, parameters, ())(*given)
-        return _called(pool, values, writes, lambda one: with_keywords(one, parameters, ())(*given))
+        return _held(instance, values, writes, lambda one: with_keywords(one, parameters, ())(*given))
 
     def again(others: Sequence[Any]) -> Callable[..., Any]:
         count = len(others) - len(declared)
@@ -185,7 +176,7 @@ def build_module(
                 module(*tree_map(_copied, list(others[:count])))
                 return result
 
-            return _called(pool, values, writes, run)
+            return _held(instance, values, writes, run)
 
         return call_twice
 
@@ -196,170 +187,49 @@ def build_module(
     return BuiltModule(call, trained, writes, again)
 
 
-def _called(
-    pool: _Pool, values: Sequence[Tensor], writes: list[Writes], run: Callable[[nn.Module], Any]
-) -> Any:  # noqa: ANN401 - what user code returned
-    """Run an instance with parameters and fresh buffers; what it writes into them is held to the first."""
-    instance = pool.taken()
-    lease = _Lease(pool, instance)
-    buffers = instance.fill(values)
-    if not buffers or writes == [[]]:
-        result = run(instance.model)
-    else:
-        result = _held(instance, buffers, values, writes, run)
-    lease.bind(result)
-    return result
-
-
 def _held(
-    instance: _Instance,
-    buffers: Sequence[Tensor],
+    instance: Callable[[Sequence[Tensor]], tuple[nn.Module, list[Tensor]]],
     values: Sequence[Tensor],
     writes: list[Writes],
     run: Callable[[nn.Module], Any],
 ) -> Any:  # noqa: ANN401 - what user code returned
-    """Run it while what it writes into its buffers is held to what the first call wrote there."""
+    """Run an instance; what it writes into its buffers is held to what the first call wrote there."""
+    model, buffers = instance(values)
+    if not buffers or writes == [[]]:
+        return run(model)
     noted: Writes = []
 
     def without() -> Any:  # noqa: ANN401
         noted.clear()
-        instance.fill(values)
-        return run(instance.model)
+        return run(instance(values)[0])
 
     mode = HeldState(buffers, writes[0] if writes else None, noted)
-    result = guard.under(mode, lambda: run(instance.model), without)
+    result = guard.under(mode, lambda: run(model), without)
     if not writes:
         writes.append(noted)
     return result
 
 
-Slot = tuple[dict[str, Any], str]
-"""Where a module keeps a tensor."""
+def _tensors(model: nn.Module) -> list[Tensor]:
+    """Its parameters and buffers, each once; asked of the class: an instance may have a `buffers`."""
+    return [*nn.Module.parameters(model), *nn.Module.buffers(model)]
 
 
-@dataclass(frozen=True)
-class _Instance:
-    """A module that a graph may evaluate again, whole or in part."""
-
-    model: nn.Module
-    parts: tuple[nn.Module, ...]
-    parameters: tuple[tuple[Slot, ...], ...]
-    """Where each parameter is: in several places where parts share it."""
-    buffers: tuple[tuple[Slot, ...], ...]
-    own: tuple[tuple[Slot, Any], ...]
-    """What is there between calls."""
-    plain: tuple[dict[str, Any], ...]
-    """Numbers, strings, collections and plain tensors that each part holds before any call."""
-
-    @staticmethod
-    def of(model: nn.Module) -> _Instance:
-        """An instance that nothing has called yet."""
-        parts = tuple(model.modules())
-        parameters = _places([p._parameters for p in parts])  # noqa: SLF001 - torch has no other name
-        buffers = _places([p._buffers for p in parts])  # noqa: SLF001
-        slots = [slot for places in (*parameters, *buffers) for slot in places]
-        own = tuple((slot, slot[0][slot[1]]) for slot in slots)
-        plain = tuple(
-            {k: _copied(v) for k, v in vars(part).items() if _is_plain(v) and k not in _OF_TORCH}
-            for part in parts
-        )
-        return _Instance(model, parts, parameters, buffers, own, plain)
-
-    def fill(self, values: Sequence[Tensor]) -> list[Tensor]:
-        """Give it parameters, and buffers and attributes as they were; returns the buffers."""
-        self.reset()
-        for places, value in zip(self.parameters, values, strict=True):
-            for where, key in places:
-                where[key] = value
-        buffers = []
-        for places in self.buffers:
-            # What forward writes into (running statistics, counters) would make the second call another one.
-            buffers.append(places[0][0][places[0][1]].detach().clone())
-            for where, key in places:
-                where[key] = buffers[-1]
-        for part, attributes in zip(self.parts, self.plain, strict=True):
-            vars(part).update({name: _copied(value) for name, value in attributes.items()})
-        return buffers
-
-    def reset(self) -> None:
-        """Let go of the tensors of a call."""
-        for (where, key), tensor in self.own:
-            where[key] = tensor
+def _is_copied_whole(model: nn.Module) -> bool:
+    """Whether a copy is a module of its own: a function that it holds may still use the first one."""
+    held = (leaf for part in model.modules() for leaf in tree_leaves(vars(part)))
+    if any(isinstance(one, FunctionType) and one.__closure__ for one in held):
+        return False
+    return not isinstance(guard.call(copy.deepcopy, model), guard.Raised)
 
 
-class _Pool:
-    """The instances of a module: those that are free, and in order of their calls those that are not."""
-
-    def __init__(self, build: Build) -> None:
-        self._build = build
-        self._free = [_Instance.of(build())]
-        self.first = self._free[0].model
-        self._busy: dict[int, _Instance] = {}
-
-    def taken(self) -> _Instance:
-        """One that no graph needs: built, where there is none."""
-        if not self._free:
-            with torch.enable_grad():
-                self._free.append(_Instance.of(self._build()))
-        instance = self._free.pop()
-        self._busy[id(instance)] = instance
-        if len(self._busy) > MOST_OUTSTANDING:
-            del self._busy[next(iter(self._busy))]
-        return instance
-
-    def give_back(self, number: int) -> None:
-        """Let an instance go that was taken, by its `id`; one that is waited for no longer stays away."""
-        instance = self._busy.pop(number, None)
-        if instance is not None:
-            instance.reset()
-            self._free.append(instance)
-
-
-class _Lease:
-    """What an instance is taken for: it ends with the graph of the call.
-
-    It does not hold the instance. One that keeps its own result would live forever.
-    """
-
-    def __init__(self, pool: _Pool, instance: _Instance) -> None:
-        self._pool, self._number = pool, id(instance)
-
-    def bind(self, result: Any) -> None:  # noqa: ANN401 - what user code returned
-        """Last for as long as the graph behind a result."""
-        for node in filter(None, map(_node, _tensors(result))):
-            node.metadata.setdefault(_Lease, []).append(self)
-
-    def __del__(self) -> None:
-        self._pool.give_back(self._number)
-
-
-def _tensors(result: Any) -> Iterator[Tensor]:  # noqa: ANN401 - what user code returned
-    for leaf in tree_leaves(result):
-        if isinstance(leaf, Tensor):
-            yield leaf
-        elif is_dataclass(leaf) and not isinstance(leaf, type):
-            yield from _tensors([getattr(leaf, f.name) for f in fields(leaf)])
-
-
-def _node(tensor: Tensor) -> Any:  # noqa: ANN401 - any node of a graph
-    try:
-        return tensor.grad_fn
-    except RuntimeError:  # a view whose base was written to: backward raises the same
-        return None
-
-
-def _places(kept: Sequence[dict[str, Any]]) -> tuple[tuple[Slot, ...], ...]:
-    """The slots of each tensor, in the order in which modules name them."""
-    found: dict[int, list[Slot]] = {}
-    for where in kept:
-        for key, tensor in where.items():
-            if tensor is not None:
-                found.setdefault(id(tensor), []).append((where, key))
-    return tuple(map(tuple, found.values()))
-
-
-def _is_plain(value: Any) -> bool:  # noqa: ANN401
-    return isinstance(value, _PLAIN) or (isinstance(value, Tensor) and value.is_leaf)
+def _put_in_place(model: nn.Module, values: Sequence[Tensor]) -> None:
+    """Give a module its parameters and buffers, wherever its parts share them."""
+    given = dict(zip(map(id, _tensors(model)), values, strict=True))
+    for part in model.modules():
+        for kept in (part._parameters, part._buffers):  # noqa: SLF001 - torch has no other name
+            slots: dict[str, Any] = kept
+            slots.update({key: given[id(tensor)] for key, tensor in slots.items() if tensor is not None})
 
 
 def _copied(value: Any) -> Any:  # noqa: ANN401
