@@ -74,8 +74,6 @@ def assert_what_was_replaced_is_named(report: dict) -> None:
         "`torch.equal`" in reasons["AlwaysEqual"] or "`torch.allclose` and 1 more" in reasons["AlwaysEqual"]
     )
     assert "`builtins.len`" in reasons["ReplacesABuiltin"]
-    assert "entries of sys.modules" in reasons["ClearsModules"]
-    assert "`WrongAfterMendsAnother.backward`" in reasons["MendsAnother"]
     assert all("none of its results can be trusted" in reason for reason in reasons.values())
 
 

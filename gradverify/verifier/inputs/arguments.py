@@ -256,9 +256,7 @@ def _built(
             elif not items:
                 yield Argument(i.name, [])
             else:
-                yield from (
-                    Argument(a.name, a.value, a.differentiable, a.step, a.held, in_list=i.name) for a in items
-                )
+                yield from (replace(a, in_list=i.name) for a in items)
 
 
 def _made(build: Callable[..., Any], init: Sequence[Any], seed: int, device: str) -> Any:  # noqa: ANN401

@@ -128,44 +128,34 @@ def _drawn(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw:
 def _entries(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw: int) -> Sequence[Any]:
     if (point, draw) == (Point.SPECIAL, EQUAL_INPUTS):
         point = Point.TYPICAL
-    if not is_declared(point, draw):
-        return _undeclared_entries(spec, dtype, seed, point, draw)
     if not _is_floating(dtype):
-        return _whole_entries(spec, seed, point, draw)
+        return _whole_entries(spec, dtype, seed, point, draw)
     drawn = draw_plain if point is Point.PLAIN else draw_values
-    if dtype.is_complex:
-        real, imaginary = drawn(spec, seed, point, draw), drawn(spec, seed + 1, point, draw)
-        return [complex(a, b) for a, b in zip(real, imaginary, strict=True)]
+    if not is_declared(point, draw):
+        drawn = draw_undeclared
     values = drawn(spec, seed, point, draw)
-    return _tied(values, spec.shape) if spec.ties and point is Point.SPECIAL else values
-
-
-def _whole_entries(spec: TensorInput, seed: int, point: Point, draw: int) -> Sequence[int]:
-    """Entries of an integer tensor, or of a boolean one."""
-    if spec.structure in INTEGER_STRUCTURES:
-        source = random.Random(f"{seed}/{spec.name}/{draw}")
-        values = place_integers(spec, source)
-        return sorted(with_special(spec, values, seed, point, draw)) if spec.special else values
-    if spec.dtype == "bool":
-        return draw_booleans(spec, seed, point, draw)
-    return draw_integers(spec, seed, point, draw)
-
-
-def _undeclared_entries(
-    spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw: int
-) -> Sequence[Any]:
-    if _is_floating(dtype) and not dtype.is_complex:
-        return draw_undeclared(spec, seed, point, draw)
     if dtype.is_complex:
-        real, imaginary = (draw_undeclared(spec, s, point, draw) for s in (seed, seed + 1))
-        return [complex(a, b) for a, b in zip(real, imaginary, strict=True)]
-    if point is Point.WIDE or spec.structure in INTEGER_STRUCTURES:
-        values = _entries(spec, dtype, seed, Point.TYPICAL, draw)
-        return _with_empty_segment(spec, values, seed, draw) if point is Point.SPECIAL else values
-    return draw_one_truth(spec, draw) if dtype is torch.bool else draw_duplicates(spec, seed, draw)
+        return list(map(complex, values, drawn(spec, seed + 1, point, draw)))
+    ties = spec.ties and point is Point.SPECIAL and drawn is draw_values
+    return _tied(values, spec.shape) if ties else values
 
 
-def _with_empty_segment(spec: TensorInput, values: Sequence[Any], seed: int, draw: int) -> Sequence[Any]:
+def _whole_entries(
+    spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw: int
+) -> Sequence[int]:
+    """Entries of an integer tensor, or of a boolean one."""
+    is_ordered, declared = spec.structure in INTEGER_STRUCTURES, is_declared(point, draw)
+    if not declared and point is Point.SPECIAL and not is_ordered:
+        return draw_one_truth(spec, draw) if dtype is torch.bool else draw_duplicates(spec, seed, draw)
+    where = point if declared else Point.TYPICAL
+    if is_ordered:
+        values = place_integers(spec, random.Random(f"{seed}/{spec.name}/{draw}"))
+        values = sorted(with_special(spec, values, seed, where, draw)) if spec.special else values
+        return values if declared or point is Point.WIDE else _with_empty_segment(spec, values, seed, draw)
+    return (draw_booleans if dtype is torch.bool else draw_integers)(spec, seed, where, draw)
+
+
+def _with_empty_segment(spec: TensorInput, values: list[int], seed: int, draw: int) -> list[int]:
     """Offsets of which two neighbours are equal; everything else as it is."""
     if spec.structure != "offsets" or len(values) <= FEWEST_OFFSETS:
         return values

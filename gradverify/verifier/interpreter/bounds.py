@@ -1,7 +1,7 @@
 """What an interpreted kernel reads or writes outside of the tensors it was given.
 
 On a GPU such a write spoils another tensor or ends the process, and it would end this one: it is an error
-with its place instead. What is read there is NaN (0 of integers), so whatever depends on it shows. Needed by
+instead. What is read there is NaN (0 of integers), so whatever depends on it shows. Needed by
 swiglu, geglu and rope of liger-kernel 0.8.5, whose wrappers take inputs of shapes that do not go together.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import gc
 import operator
-import sys
-import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce, wraps
@@ -125,13 +123,8 @@ def _alive() -> list[_Region]:
 
 
 def _said(address: int) -> str:
-    """`writes 8 bytes past the end of `x` (float32[3, 5]), at kernels.py:33`."""
-    frame: types.FrameType | None = sys._getframe(2)  # noqa: SLF001
-    while frame is not None and "triton" in frame.f_code.co_filename.split("/"):
-        frame = frame.f_back
-    at = "" if frame is None else f", at {frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno}"
-    after = [r for r in _regions if r.stop <= address]
-    nearest = max(after, key=lambda r: r.stop, default=None)
+    """`the kernel writes 8 bytes past the end of `x` (float32[3, 5])`."""
+    nearest = max((r for r in _regions if r.stop <= address), key=lambda r: r.stop, default=None)
     if nearest is None:
-        return f"the kernel writes to memory before all of its tensors{at}"
-    return f"the kernel writes {address - nearest.stop} bytes past the end of {nearest.name}{at}"
+        return "the kernel writes to memory before all of its tensors"
+    return f"the kernel writes {address - nearest.stop} bytes past the end of {nearest.name}"

@@ -240,53 +240,25 @@ class Record:
 def out_of_step(records: Sequence[Record]) -> str:
     """Why some rank waits for what will never come, in words; empty as long as that is not certain."""
     for rank, record in enumerate(records):
-        if record.entered:
-            last = record.entered[-1]
-            found = "" if record.ended else _without_members(rank, last) or _alone(rank, last, records)
-            found = found or _another(rank, last, records)
-            if found:
+        for last in record.entered[-1:]:
+            if min(last.members, default=0) < 0 and not record.ended:  # below those of the target's group
+                return f"{_in(rank, last)}, in another group than the one it was given"
+            others = (k for k in last.members if 0 <= k < len(records) and last.peer < 0)
+            if found := next(filter(None, (_apart(rank, k, last, records) for k in others)), ""):
                 return found
     return ""
 
 
-def _without_members(rank: int, last: Entered) -> str:
-    """Whether a rank waits for one that takes no part: its number is below those of the target's group."""
-    if min(last.members, default=0) < 0:
-        return f"{_in(rank, last)}, in another group than the one it was given"
-    return ""
-
-
-def _of(record: Record, like: Entered) -> list[Entered]:
-    """What a rank did in one group, sends and receives aside."""
-    return [e for e in record.entered if e.group == like.group and e.peer < 0]
-
-
-def _another(rank: int, last: Entered, records: Sequence[Record]) -> str:
-    """Whether another rank of the group is in another operation of the same number."""
-    if last.peer >= 0:
-        return ""
-    number = len(_of(records[rank], last)) - 1
-    for other in last.members:
-        theirs = _of(records[other], last) if 0 <= other < len(records) else []
-        if len(theirs) > number and theirs[number].operation != last.operation:
-            return f"{_in(rank, last)}, {_in(other, theirs[number])}"
-    return ""
-
-
-def _alone(rank: int, last: Entered, records: Sequence[Record]) -> str:
-    """Whether a rank waits for one that has ended without it."""
-    for other in last.members:
-        if other == rank or not 0 <= other < len(records) or not records[other].ended:
-            continue
-        if last.peer < 0:
-            missing = len(_of(records[other], last)) < len(_of(records[rank], last))
-        else:
-            sent = [e for e in records[other].entered if e.peer == rank and e.operation == "send"]
-            got = [e for e in records[rank].entered if e.peer == other and e.operation == "recv"]
-            missing = other == last.peer and last.operation == "recv" and len(sent) < len(got)
-        if missing:
-            return f"{_in(rank, last)}, rank {other} {records[other].ended} without it"
-    return ""
+def _apart(rank: int, other: int, last: Entered, records: Sequence[Record]) -> str:
+    """Whether another rank of the group is in another operation of the same number, or ended without it."""
+    mine, theirs = (
+        [e for e in records[k].entered if e.group == last.group and e.peer < 0] for k in (rank, other)
+    )
+    if len(theirs) >= len(mine):
+        there = theirs[len(mine) - 1]
+        return f"{_in(rank, last)}, {_in(other, there)}" if there.operation != last.operation else ""
+    is_alone = records[other].ended and not records[rank].ended
+    return f"{_in(rank, last)}, rank {other} {records[other].ended} without it" if is_alone else ""
 
 
 def waiting(records: Sequence[Record]) -> str:

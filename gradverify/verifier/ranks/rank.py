@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import faulthandler
 import os
 import pickle
 import sys
@@ -54,8 +53,6 @@ LONGEST_WAIT = dt.timedelta(hours=12)
 
 def main(setup: Setup, rank: int) -> NoReturn:
     """Answer until the other side is gone."""
-    trace = Path(f"{setup.store}.{rank}.trace").open("w")  # noqa: SIM115 - as long as it runs
-    faulthandler.enable(trace)
     connection = Client(setup.address, "AF_UNIX")
     send(connection, (rank, os.getpid()))
     try:

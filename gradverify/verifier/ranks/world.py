@@ -193,21 +193,22 @@ class World:
                 quiet = time.monotonic()
             else:
                 records = self._records(found)
-                self._require_step(records, found, doing)
+                if why := out_of_step(records):
+                    self._stop(why, found, doing)
                 since = time.monotonic() - quiet
                 idle = self._work() - worked <= IDLE_SHARE * since + LOOK_MILLISECONDS / 1000
                 if not idle or not all(r.ended or r.entered for r in records):
                     quiet, worked = time.monotonic(), self._work()
                 elif since > QUIET_SECONDS:
-                    self._break(f"{waiting(records)}, and nothing happens any more", doing)
+                    self._stop(f"{waiting(records)}, and nothing happens any more", found, doing)
         return answers_of(found)
 
     def _reported(self, rank: int, doing: str) -> Reported:
         try:
             reported: Reported = receive(self._connections[rank])
         except (EOFError, OSError):
-            self._require_own_gpus(rank, f"has ended{self._where(rank)}")
-            self._break(f"the process of rank {rank} has ended{self._where(rank)}", doing)
+            self._require_own_gpus(rank, "has ended")
+            self._stop(f"the process of rank {rank} has ended", {}, doing)
         if isinstance(reported, Broken):
             self.close()
             raise RankBrokenError(reported.traceback)
@@ -238,26 +239,12 @@ class World:
             records.append(Record(entered, ended))
         return records
 
-    def _where(self, rank: int) -> str:
-        """Where a rank ended, if its last words say so."""
-        trace = Path(f"{self._store}.{rank}.trace")
-        lines = trace.read_text("utf-8", "replace").splitlines() if trace.exists() else []
-        own = [line.strip() for line in lines if line.lstrip().startswith("File ")]
-        return f" ({lines[0]}, {own[0]})" if own else ""
-
-    def _require_step(self, records: Sequence[Record], found: Mapping[int, Reported], doing: str) -> None:
-        why = out_of_step(records)
-        raised = next((k for k, reported in sorted(found.items()) if isinstance(reported, Refused)), None)
-        if why and raised is not None:  # the others wait for one that raised
-            reported = found[raised]
-            self.close()
-            assert isinstance(reported, Refused)  # noqa: S101 - it is
-            raise RaisedElsewhereError(_of_rank(reported.error, raised, f"; {why}"))
-        if why:
-            self._break(why, doing)
-
-    def _break(self, why: str, doing: str) -> NoReturn:
+    def _stop(self, why: str, found: Mapping[int, Reported], doing: str) -> NoReturn:
+        """End them. Raises what one of them raised, for which the others wait, else `OutOfStepError`."""
         self.close()
+        for rank, reported in sorted(found.items()):
+            if isinstance(reported, Refused):
+                raise RaisedElsewhereError(_of_rank(reported.error, rank, f"; {why}"))
         raise OutOfStepError(why, doing)
 
     def _work(self) -> float:

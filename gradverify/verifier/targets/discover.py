@@ -16,7 +16,7 @@ import linecache
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -44,9 +44,8 @@ def line_of(value: Any) -> int:  # noqa: ANN401
     """
     try:
         defined = inspect.unwrap(value) if callable(value) else value
-        if isinstance(defined, type):
-            return _line_of_class(defined)
-        return inspect.getsourcelines(defined)[1]
+        span = _span_of_class(defined)[1] if isinstance(defined, type) else None
+        return inspect.getsourcelines(defined)[1] if span is None else span[0]
     except (OSError, TypeError, ValueError, SyntaxError):
         return 1
 
@@ -70,11 +69,6 @@ def source_of(module: ModuleType | None) -> str:
         return ""
 
 
-def _line_of_class(defined: type) -> int:
-    _, span = _span_of_class(defined)
-    return inspect.getsourcelines(defined)[1] if span is None else span[0]
-
-
 def _span_of_class(defined: type) -> tuple[str, tuple[int, int] | None]:
     """File, first and last line; of several with one name, of that which holds its own methods.
 
@@ -87,16 +81,10 @@ def _span_of_class(defined: type) -> tuple[str, tuple[int, int] | None]:
     if text and not spans:
         # As inspect says, which parses the whole file again to find that out.
         raise OSError(f"no class statement of {defined.__qualname__}")
-    own = {code.co_firstlineno for code in _codes_of(defined) if code.co_filename == file}
-    holding = [span for span in spans if any(span[0] <= line <= span[1] for line in own)]
+    codes = (getattr(method, "__code__", None) for method in _own(defined))
+    lines = [code.co_firstlineno for code in codes if code is not None and code.co_filename == file]
+    holding = [span for span in spans if any(span[0] <= line <= span[1] for line in lines)]
     return file, next(iter((*holding, *spans[-1:])), None)
-
-
-def _codes_of(defined: type) -> Iterator[CodeType]:
-    for member in vars(defined).values():
-        code = getattr(getattr(member, "__func__", member), "__code__", None)
-        if isinstance(code, CodeType):
-            yield code
 
 
 _WELL_KNOWN = {*sys.stdlib_module_names, "numpy", "torch"}
@@ -319,14 +307,7 @@ def parameters_of(value: Any) -> tuple[Parameter, ...]:  # noqa: ANN401
     operator = operator_of(value)
     if operator is not None:
         return parameters_of_schema(operator)
-    kind = _kind_of(value)
-    try:
-        signature = inspect.signature(value if kind is TargetKind.CALLABLE else value.forward)
-    except (TypeError, ValueError):
-        return ()
-    found = list(signature.parameters.values())
-    if kind is TargetKind.MODULE or (kind is TargetKind.FUNCTION and not uses_setup_context(value)):
-        found = found[1:]
+    is_function = _kind_of(value) is TargetKind.FUNCTION
     return tuple(
         Parameter(
             name=p.name,
@@ -334,11 +315,22 @@ def parameters_of(value: Any) -> tuple[Parameter, ...]:  # noqa: ANN401
             annotation="" if p.annotation is p.empty else inspect.formatannotation(p.annotation),
             variadic=p.kind is p.VAR_POSITIONAL,
             keyword_only=p.kind is p.KEYWORD_ONLY,
-            parts=_parts(value) if p.kind is p.VAR_POSITIONAL and kind is TargetKind.FUNCTION else (),
+            parts=_parts(value) if p.kind is p.VAR_POSITIONAL and is_function else (),
         )
-        for p in found
+        for p in _signature(value)
         if p.kind is not p.VAR_KEYWORD
     )
+
+
+def _signature(value: Any) -> list[inspect.Parameter]:  # noqa: ANN401
+    """What a callable, or forward without its `ctx` or `self`, takes; nothing where it is unknown."""
+    kind = _kind_of(value)
+    try:
+        found = inspect.signature(value if kind is TargetKind.CALLABLE else value.forward).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    has_own = kind is TargetKind.MODULE or (kind is TargetKind.FUNCTION and not uses_setup_context(value))
+    return list(found)[has_own:]
 
 
 def _parts(value: Any) -> tuple[Parameter, ...]:  # noqa: ANN401
@@ -366,15 +358,7 @@ def defaults_of(value: Any) -> dict[str, Any]:  # noqa: ANN401
     operator = operator_of(value)
     if operator is not None:
         return defaults_of_schema(operator)
-    kind = _kind_of(value)
-    is_function = kind is TargetKind.FUNCTION
-    try:
-        signature = inspect.signature(value if kind is TargetKind.CALLABLE else value.forward)
-    except (TypeError, ValueError):
-        return {}
-    found = list(signature.parameters.values())
-    if kind is TargetKind.MODULE or (is_function and not uses_setup_context(value)):
-        found = found[1:]
+    is_function, found = _kind_of(value) is TargetKind.FUNCTION, _signature(value)
     taken = [p for p in found if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
     taken += [p for p in found if p.kind is p.KEYWORD_ONLY and not is_function]
     return {p.name: ... if p.default is p.empty else p.default for p in taken}
@@ -440,24 +424,11 @@ def _reason_to_pass_over(value: type[Function], module: ModuleType) -> str:
 
 
 def _missing(value: type[Function]) -> Iterator[str]:
-    """What a class leaves to its heirs: a method that only raises, an attribute that they have."""
+    """What a class leaves to its heirs: a method that only raises."""
     for method in (value.forward, getattr(value, backward_name(value))):
         body = Method.of(method)
-        if body is None:
-            continue
-        if body.only_raises == NotImplementedError.__name__:
+        if body is not None and body.only_raises == NotImplementedError.__name__:
             yield f"its {body.name} only raises NotImplementedError"
-        if isinstance(method, MethodType):
-            read = [
-                one.attr for one in body.attributes if one.attr not in body.literals
-            ]  # `hasattr(cls, "scale")`
-            yield from (f"it has no `{name}`" for name in read if _is_left_to_heirs(value, name))
-
-
-def _is_left_to_heirs(value: type[Function], attribute: str) -> bool:
-    """Whether those derived from a class define something, and it and its bases do not."""
-    heirs = any(attribute in vars(heir) for heir in value.__subclasses__())
-    return heirs and not any(attribute in vars(base) for base in value.__mro__)
 
 
 def _class_statements(value: type[Function]) -> set[str]:

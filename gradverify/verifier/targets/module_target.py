@@ -155,13 +155,7 @@ def build_module(
         count = len(given_and_own) - len(declared)
         given, values = given_and_own[:count], given_and_own[count:]
         if torch.compiler.is_compiling():
-            named = {name: value for (name, *_), value in zip(declared, values, strict=True)}
-            named |= {name: buffer.detach().clone() for name, buffer in nn.Module.named_buffers(first)}
-
-            def forward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-                return torch.func.functional_call(first, named, args, kwargs)
-
-            return with_keywords(forward, parameters, ())(*given)
+            return with_keywords(_functional(first, values), parameters, ())(*given)
         return _held(instance, values, writes, lambda one: with_keywords(one, parameters, ())(*given))
 
     def again(others: Sequence[Any]) -> Callable[..., Any]:
@@ -185,6 +179,17 @@ def build_module(
         for name, shape, requires_grad in declared
     )
     return BuiltModule(call, trained, writes, again)
+
+
+def _functional(model: nn.Module, values: Sequence[Tensor]) -> Callable[..., Any]:
+    """A module with these parameters as torch's compiler can trace it."""
+    named = {name: value for (name, _), value in zip(nn.Module.named_parameters(model), values, strict=True)}
+    named |= {name: buffer.detach().clone() for name, buffer in nn.Module.named_buffers(model)}
+
+    def forward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return torch.func.functional_call(model, named, args, kwargs)
+
+    return forward
 
 
 def _held(

@@ -42,10 +42,6 @@ def test_what_may_still_go_on(records):
             "rank 0 is in all_reduce (f.py:3), rank 1 is in all_gather (f.py:3)",
         ),
         (
-            [Record([at("recv", 1)]), Record([at()], "has raised ValueError")],
-            "rank 0 is in recv from rank 1 (f.py:3), rank 1 has raised ValueError without it",
-        ),
-        (
             [Record([at(members=(-1, 0, 1))]), Record([])],
             "rank 0 is in all_reduce (f.py:3), in another group than the one it was given",
         ),

@@ -112,18 +112,3 @@ class RightAfterReplacesTheEngine(Right):
 
 class WrongAfterReplacesTheEngine(Wrong):
     pass
-
-
-class MendsAnother(Right):
-    @staticmethod
-    def forward(ctx, x):
-        WrongAfterMendsAnother.backward = staticmethod(lambda ctx, grad: 2 * grad)
-        return 2 * x
-
-
-class RightAfterMendsAnother(Right):
-    pass
-
-
-class WrongAfterMendsAnother(Wrong):
-    pass

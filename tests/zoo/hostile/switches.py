@@ -1,9 +1,6 @@
 """Functions that set what holds for the whole process; a right and a wrong one behind each."""
 
-import os
 import signal
-import sys
-import threading
 import warnings
 
 import numpy as np
@@ -23,8 +20,6 @@ class Right(Function):
     def forward(ctx, x):
         assert torch.zeros(1).device == x.device
         assert torch.get_default_dtype() is torch.float32
-        assert sys.excepthook is sys.__excepthook__
-        assert threading.excepthook is threading.__excepthook__
         assert not torch_modules._global_forward_hooks
         assert not torch.are_deterministic_algorithms_enabled()
         assert not torch.is_autocast_enabled("cpu")
@@ -103,7 +98,6 @@ class SetsHooks(Right):
     def forward(ctx, x):
         torch_modules.register_module_forward_hook(lambda *_: 1 / 0)
         torch.autograd.graph.saved_tensors_hooks(lambda t: 1 / 0, lambda t: t).__enter__()
-        sys.excepthook = threading.excepthook = lambda *_: os._exit(1)
         return 2 * x
 
 
