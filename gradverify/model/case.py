@@ -284,11 +284,16 @@ def draws_of_decades(spec: TensorInput) -> int:
     return min(MOST_OF_DECADES, math.ceil(needed / count)) if count else 0
 
 
+def draws_of_strata(spec: TensorInput) -> int:
+    """How many draws it takes until each part of a declared range has its entries."""
+    return min(STRATA, math.ceil(OF_EACH * STRATA / _count(spec)))
+
+
 def strata_points(case: Case) -> tuple[tuple[Point, int], ...]:
     """The draws in which each part of every declared range has an entry."""
     drawn = [t for i in case.inputs for t in tensors_of(i) if t.value is None and not t.make]
     ranged = [t for t in drawn if is_floating(t) and t.range is not None and not t.structure and _count(t)]
-    draws = max((min(STRATA, math.ceil(OF_EACH * STRATA / _count(t))) for t in ranged), default=0)
+    draws = max(map(draws_of_strata, ranged), default=0)
     return () if case.hook else tuple((Point.WIDE, STRATA_FROM + k) for k in range(draws))
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from gradverify.verifier.guard.global_state import EXACT, precisions, set_precisions
+
 WITHOUT_FLOAT64 = frozenset({"mps"})
 """Kinds of devices on which nothing can be verified."""
-
-EXACT = "ieee"
-"""The `fp32_precision` that rounds to float32 and no further."""
 
 
 def accelerators() -> tuple[str, ...]:
@@ -58,39 +57,9 @@ def _accelerator() -> str:
 @contextmanager
 def exact_arithmetic() -> Iterator[None]:
     """Switch TF32 and bfloat16 inside float32 operations off, and on again where they were."""
-    with ExitStack() as left:
-        if not _has_precisions():
-            left.enter_context(_exact_cudnn())
-        for backend, name in _short_cuts():
-            value = getattr(backend, name)
-            left.callback(setattr, backend, name, value)
-            setattr(backend, name, False if isinstance(value, bool) else EXACT)
+    before = precisions()
+    set_precisions(EXACT)
+    try:
         yield
-
-
-def _has_precisions() -> bool:
-    """Whether torch has the newer interface (2.9): reading the older one then raises."""
-    return hasattr(torch.backends.cuda.matmul, "fp32_precision")
-
-
-def _short_cuts() -> Iterator[tuple[Any, str]]:
-    """Switches that can be set one by one."""
-    backends: Any = torch.backends
-    if not _has_precisions():
-        yield backends.cuda.matmul, "allow_tf32"
-        return
-    for owner, parts in (
-        (backends.cuda, ("matmul",)),
-        (backends.cudnn, ("conv", "rnn")),
-        (backends.mkldnn, ("matmul", "conv", "rnn")),
-    ):
-        yield from ((getattr(owner, part), "fp32_precision") for part in parts if hasattr(owner, part))
-
-
-def _exact_cudnn() -> AbstractContextManager[None]:
-    """Turn TF32 off in cuDNN: torch 2.8 refuses a switch by itself once `torch.testing` has frozen them."""
-    cudnn: Any = torch.backends.cudnn
-    names = ("enabled", "benchmark", "benchmark_limit", "deterministic")
-    kept = {name: getattr(cudnn, name) for name in names}
-    exact: AbstractContextManager[None] = cudnn.flags(**kept, allow_tf32=False)
-    return exact
+    finally:
+        set_precisions(before)

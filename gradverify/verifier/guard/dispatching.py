@@ -17,7 +17,7 @@ import gradverify
 
 _COMPILER = "torch._dynamo"
 
-_NOT_THE_USERS = tuple(str(Path(file).parent) for file in (torch.__file__, gradverify.__file__))
+_NOT_THE_USERS = (*(str(Path(file).parent) for file in (torch.__file__, gradverify.__file__)), "<frozen")
 
 
 class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -78,13 +78,17 @@ def left(modes: Sequence[Dispatched]) -> Iterator[None]:
 
 def line_of_caller() -> str:
     """The line of user code that runs, as `x = torch.zeros(3)` (line 7); empty where none does."""
+    frame = users_frame()
+    text = "" if frame is None else linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    return f"`{text}` (line {frame.f_lineno})" if frame is not None and text else ""
+
+
+def users_frame() -> FrameType | None:
+    """The innermost frame that is neither torch's nor ours."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect's copies every frame
-    while frame is not None and any(frame.f_code.co_filename.startswith(own) for own in _NOT_THE_USERS):
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
         frame = frame.f_back
-    if frame is None:
-        return ""
-    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-    return f"`{text}` (line {frame.f_lineno})" if text else ""
+    return frame
 
 
 def is_compiler_loaded() -> bool:

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,22 +106,40 @@ def leave_modes(before: tuple[int, int]) -> None:
         _C._pop_torch_dispatch_stack()
 
 
-def _precisions() -> tuple[str, ...]:
+def _of_precision() -> Iterator[tuple[Callable[[], Any], Callable[[Any], object], Any]]:
+    """How each precision of float32 operations is had and set, and the one without short cuts."""
+    if hasattr(_C, "_get_fp32_precision_getter"):
+        for pair in PRECISIONS:
+            get, put = _C._get_fp32_precision_getter, _C._set_fp32_precision_setter
+            yield partial(get, *pair), partial(put, *pair), "ieee"
+    else:
+        for name in ("cublas_allow_tf32", "cudnn_allow_tf32"):
+            yield getattr(_C, f"_get_{name}"), getattr(_C, f"_set_{name}"), False
+
+
+_PRECISIONS = tuple(_of_precision())
+
+EXACT = ("", *(exact for *_, exact in _PRECISIONS))
+"""No TF32 and no bfloat16 inside."""
+
+
+def precisions() -> tuple[Any, ...]:
+    """What float32 operations compute with: by the older interface, empty where both were used; then each."""
     try:
         legacy = torch.get_float32_matmul_precision()
-    except RuntimeError:  # it was set by the older and the newer interface
+    except RuntimeError:
         legacy = ""
-    get = getattr(_C, "_get_fp32_precision_getter", None)
-    return (legacy, *(get(*pair) for pair in PRECISIONS if get is not None))
+    return (legacy, *(get() for get, *_ in _PRECISIONS))
 
 
-def _set_precisions(values: tuple[str, ...]) -> None:
+def set_precisions(values: tuple[Any, ...]) -> None:
+    """Set what differs."""
     legacy, *others = values
-    if legacy and _precisions()[0] != legacy:
+    if legacy and precisions()[0] != legacy:
         torch.set_float32_matmul_precision(legacy)
-    for pair, value in zip(PRECISIONS, others, strict=False):
-        if _C._get_fp32_precision_getter(*pair) != value:
-            _C._set_fp32_precision_setter(*pair, value)
+    for (get, put, _), value in zip(_PRECISIONS, others, strict=True):
+        if get() != value:
+            put(value)
 
 
 def _autocast() -> tuple[Any, ...]:
@@ -219,7 +238,7 @@ def _of_torch() -> Iterator[Switch]:
         torch.set_deterministic_debug_mode,
         ours=False,
     )
-    yield Switch("float32 precision", _precisions, _set_precisions, ours=False)
+    yield Switch("float32 precision", precisions, set_precisions, ours=False)
     yield Switch("denormals", _flushes_denormals, torch.set_flush_denormal, ours=False)
     yield Switch("autocast", _autocast, _set_autocast)
     yield Switch("anomaly mode", torch.is_anomaly_enabled, torch.set_anomaly_enabled)

@@ -1,18 +1,15 @@
-"""What calls of user code leave behind for the next target: state of its module, threads, processes.
+"""What calls of user code leave behind for the next target: state of its module, threads.
 
 GV816: what the calls of a target changed that is neither their result nor ctx, as seen from outside.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -20,9 +17,6 @@ from torch import Tensor
 from torch.nn import Module
 
 from gradverify.model import Finding, Severity
-
-OWN_PROCESSES: list[subprocess.Popen[bytes]] = []
-"""Children that gradverify itself has started, in this process."""
 
 SHOWN = 3
 """Names that are reported."""
@@ -60,17 +54,9 @@ MOST = 1000
 VALUES = 50_000
 """Values of a module that are looked at: it takes some 20 ms."""
 
-INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""Folders of packages that are none of the user's, although they may lie beside a module."""
-
-OWN = __name__.partition(".")[0]
-
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SERIES = (list, tuple, set, frozenset, deque)
 _DATA = (*_PLAIN, *_SERIES, dict, Tensor)
-_THREADS = Path("/proc/self/task")
-
-A_THREAD, A_PROCESS = "a thread", "a process"
 
 
 @dataclass(frozen=True)
@@ -80,19 +66,17 @@ class Left:
     state: Mapping[str, Hashable]
     """By name, as `Class._calls`."""
     threads: int
-    processes: int
     data: frozenset[str] = frozenset()
     """Names of numbers, texts, tensors and containers."""
 
     @staticmethod
     def take(module: ModuleType | None) -> Left:
-        """Look at a module and at those beside it that it has imported."""
-        modules = [] if module is None else [module, *_beside(module)]
-        named = dict(_named(modules))
-        marks = _Marks(frozenset(one.__name__ for one in modules))
+        """Look at a module."""
+        named = {} if module is None else dict(_named(module))
+        marks = _Marks(getattr(module, "__name__", ""))
         state = {name: marks.of(value, DEPTH) for name, value in named.items()}
         data = frozenset(name for name, value in named.items() if issubclass(type(value), _DATA))
-        return Left(state, threading.active_count(), _processes(), data)
+        return Left(state, threading.active_count(), data)
 
     def changed(self, later: Left) -> tuple[str, ...]:
         """Names of the state that differs; of those that came, data alone.
@@ -105,27 +89,24 @@ class Left:
 
     def running(self, later: Left) -> tuple[str, ...]:
         """What has been started since, and still runs."""
-        more = (later.threads > self.threads, A_THREAD), (later.processes > self.processes, A_PROCESS)
-        return tuple(name for is_more, name in more if is_more)
+        return ("a thread",) if later.threads > self.threads else ()
 
 
-def _named(modules: Sequence[ModuleType]) -> Iterator[tuple[str, Any]]:
-    """What every name of modules and of their classes holds; dunders belong to Python."""
-    for owner in modules:
-        prefix = "" if owner is modules[0] else f"{owner.__name__}."
-        for name, value in _own(owner):
-            if not issubclass(type(value), type):
-                yield prefix + name, value
-            elif value.__module__ == owner.__name__:
-                yield from ((f"{prefix}{name}.{inner}", held) for inner, held in _own(value))
+def _named(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """What every name of a module and of its classes holds; dunders belong to Python."""
+    for name, value in _own(module):
+        if not issubclass(type(value), type):
+            yield name, value
+        elif value.__module__ == module.__name__:
+            yield from ((f"{name}.{inner}", held) for inner, held in _own(value))
 
 
 class _Marks:
     """What differs where a value does; of what is not looked into, which object it is."""
 
-    def __init__(self, modules: frozenset[str]) -> None:
-        """Objects of classes of these modules are looked into."""
-        self._modules, self._left = modules, VALUES
+    def __init__(self, module: str) -> None:
+        """Objects of classes of a module are looked into."""
+        self._module, self._left = module, VALUES
 
     def of(self, value: Any, depth: int) -> Hashable:  # noqa: ANN401
         """The mark of a value; `isinstance` would ask the value."""
@@ -144,31 +125,10 @@ class _Marks:
             return [len(value), *islice(value, MOST)]
         if kind is FunctionType:
             return [value.__defaults__, value.__kwdefaults__, value.__dict__]
-        if kind.__module__ in self._modules or issubclass(kind, Module | Tensor):
+        if kind.__module__ == self._module or issubclass(kind, Module | Tensor):
             return [object.__getattribute__(value, "__dict__")] if hasattr(value, "__dict__") else []
         return ()
 
 
 def _own(owner: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - a module or a class
     return [(name, value) for name, value in list(vars(owner).items()) if not name.startswith("__")]
-
-
-def _beside(module: ModuleType) -> list[ModuleType]:
-    """Loaded modules of files in the module's folder and below."""
-    folder = str(Path(module.__file__ or "/nowhere").parent)
-    found = []
-    for name, one in list(sys.modules.items()):
-        file = getattr(one, "__dict__", {}).get("__file__")  # a lazy module stays one
-        mine = isinstance(file, str) and file.startswith(f"{folder}/") and not INSTALLED & {*Path(file).parts}
-        if mine and one is not module and name.partition(".")[0] != OWN:
-            found.append(one)
-    return found
-
-
-def _processes() -> int:
-    """How many children this process has; 0 where the system does not list them."""
-    try:
-        children = sum(len((thread / "children").read_text().split()) for thread in _THREADS.iterdir())
-    except OSError:
-        return 0
-    return children - sum(process.poll() is None for process in OWN_PROCESSES)

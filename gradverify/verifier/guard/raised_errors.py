@@ -36,6 +36,9 @@ _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 OF_ANOTHER_VERSION = "`{owner}` has no `{name}` here: it is misspelt, or was written for another version."
 
 
+_FAILS = "An import fails here: what needs it is verified where it does not."
+
+
 class OutOfBoundsError(IndexError):
     """An interpreted kernel writes to memory that belongs to none of its tensors."""
 
@@ -47,23 +50,31 @@ def is_bound_nowhere(error: RaisedError) -> bool:
 
 def fails_to_import(error: RaisedError) -> bool:
     """Whether an import fails, or a name is unbound that nothing but one would have bound."""
-    return bool(_failed_import(error))
+    return bool(not_imported(error))
 
 
 def not_imported(error: RaisedError) -> str:
     """What an import that fails misses, with what to do about it; empty for every other error."""
-    kind, what, owner = _failed_import(error) or ("", "", "")
-    match kind:
-        case "package":
-            return f"`{what}` cannot be imported here. Install it: what needs it is verified then."
-        case "part":
-            return OF_ANOTHER_VERSION.format(owner=owner, name=what)
-        case "name":
-            return f"Nothing has bound `{what}` here: its import ({owner}) did not run, or failed."
-        case "import":
-            return "An import fails here: what needs it is verified where it does not."
-        case _:
-            return ""
+    if error.type in {"ModuleNotFoundError", "ImportError"} and not error.deliberate:
+        missing, part = _NO_MODULE.match(error.message), _NO_NAME.match(error.message)
+        if part is not None:
+            return OF_ANOTHER_VERSION.format(owner=part[2], name=part[1])
+        return (_not_installed(missing[1]) if missing is not None else "") or _FAILS
+    binders = _binders(error)
+    if binders is None or binders.otherwise or not binders.imports:
+        return ""
+    bound, file = binders.imports[0], Path(error.frames[-1].file).name
+    unbound = (
+        f"Nothing has bound `{bound.bound}` here: its import ({file}:{bound.line}) did not run, or failed."
+    )
+    return _not_installed(bound.module) or unbound
+
+
+def _not_installed(module: str) -> str:
+    """What to do about a package that Python does not find; empty where it does."""
+    package = module.partition(".")[0]
+    said = f"`{package}` cannot be imported here. Install it: what needs it is verified then."
+    return said if package and not is_importable(package) else ""
 
 
 def is_importable(module_name: str) -> bool:
@@ -79,30 +90,6 @@ def is_importable(module_name: str) -> bool:
 def is_raised_by_hand(error: RaisedError) -> bool:
     """Whether it was raised by a `raise` or `assert` outside torch, and not by what that calls."""
     return _ends_in_raise(error.frames)
-
-
-def _failed_import(error: RaisedError) -> tuple[str, str, str] | None:
-    """What fails: a `package` that is not installed, a `part` of one, a `name`, else an `import`; by name.
-
-    Last is what a part is missing in, or where a name's import stands.
-    """
-    if error.type in {"ModuleNotFoundError", "ImportError"} and not error.deliberate:
-        missing, part = _NO_MODULE.match(error.message), _NO_NAME.match(error.message)
-        if part is not None:
-            return ("part", part[1], part[2])
-        if missing is None:
-            return ("import", "", "")
-        above, _, last = missing[1].rpartition(".")
-        package = missing[1].partition(".")[0]
-        return ("part", last, above) if above and is_importable(package) else ("package", package, "")
-    binders = _binders(error)
-    if binders is None or binders.otherwise or not binders.imports:
-        return None
-    bound = binders.imports[0]
-    package = bound.module.partition(".")[0]
-    if package and not is_importable(package):
-        return ("package", package, "")
-    return ("name", bound.bound, f"{Path(error.frames[-1].file).name}:{bound.line}")
 
 
 def _binders(error: RaisedError) -> Binders | None:

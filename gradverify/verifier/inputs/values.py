@@ -18,10 +18,10 @@ from gradverify.model.case import (
     KEEP_AWAY,
     MODERATE,
     SMALLEST,
-    STRATA,
     STRATA_FROM,
     UNDECLARED_BESIDE,
     draws_of_decades,
+    draws_of_strata,
     spans_of,
 )
 
@@ -55,10 +55,8 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
         values = _of_both_signs(values, interval)
     if point is Point.TYPICAL and draw % 2:
         values = _other_sign(values, draw_values(spec, seed, point, draw - 1), interval)
-    if point is Point.WIDE and spec.range is not None and draw >= STRATA_FROM:
-        return _of_strata(spec, seed, draw - STRATA_FROM)
     if point is Point.WIDE and spec.range is not None and draw >= DECADES_FROM:
-        _spread_over_decades(spec, values, seed, draw - DECADES_FROM)
+        _spread(spec, values, seed, draw)
         source.shuffle(values)
     elif point is Point.WIDE and spec.range is not None:
         low, high = DOMAINS[spec.domain]
@@ -230,46 +228,33 @@ def _other_sign(values: list[float], before: list[float], interval: tuple[float,
     return values
 
 
-def _spread_over_decades(spec: TensorInput, values: list[float], seed: int, number: int) -> None:
-    """Move values to where they meet every magnitude of a declared range, over all draws of decades.
+def _spread(spec: TensorInput, values: list[float], seed: int, draw: int) -> None:
+    """Move values to where they meet each part of a declared range, or each magnitude, over all draws.
 
     In a range of ±100, evenly drawn values are nearly all past where exp, erf and tanh saturate, and none is
     small: a wrong tail or series there has no entry. Each entry has a stratum of its own, at one share of it.
     """
-    spans, draws = spans_of(spec), draws_of_decades(spec)
-    share = source_of(seed, spec.name, Point.WIDE, DECADES_FROM).random()
-    whole = sum(weight for *_, weight in spans) / max(1, draws * len(values))
-    for place in range(len(values) if number < draws else 0):
-        at = whole * (number + draws * place + share)
-        for start, stop, weight in spans:
-            if at <= weight:
-                moved = float(f"{start * (stop / start) ** (at / weight):.2e}")
-                near = any(abs(moved - p) < KEEP_AWAY * min(1.0, abs(p) or 1.0) for p in spec.avoid)
-                if min(start, stop) < moved < max(start, stop) and moved not in values and not near:
-                    values[place] = moved
-                break
-            at -= weight
-
-
-def _of_strata(spec: TensorInput, seed: int, draw: int) -> list[float]:
-    """Values that go through all parts of a declared range, over the entries and then over the draws."""
     low, high = interval_of(spec, Point.WIDE)
-    count, width = math.prod(spec.shape), (high - low) / STRATA
-    order = list(range(STRATA))
-    source_of(seed, spec.name, Point.WIDE, STRATA_FROM).shuffle(order)
-    source = source_of(seed, spec.name, Point.WIDE, STRATA_FROM + draw)
-    digits = max(0, 3 - math.floor(math.log10(width))) if width > 0 else 0
-    values = []
-    for place in range(count):
-        stratum = order[(draw * count + place) % STRATA]
-        # Away from the ends of the part, and from declared kinks: the other half of it has none then.
-        for share in (source.uniform(0.1, 0.9), 0.25, 0.75):
-            value = round(low + (stratum + share) * width, digits)
-            if all(abs(value - point) >= KEEP_AWAY * width for point in (0.0, *spec.avoid)):
-                break
-        values.append(min(max(value, low), high))
-    source.shuffle(values)
-    return values
+    is_even = draw >= STRATA_FROM
+    first, draws = (STRATA_FROM, draws_of_strata(spec)) if is_even else (DECADES_FROM, draws_of_decades(spec))
+    share = source_of(seed, spec.name, Point.WIDE, first).random()
+    for place in range(len(values) if draw - first < draws else 0):
+        along = (draw - first + draws * place + share) / (draws * len(values))
+        moved = float(f"{low + along * (high - low) if is_even else _magnitude(spec, along):.4g}")
+        near = any(abs(moved - p) < KEEP_AWAY * min(1.0, abs(p) or 1.0) for p in spec.avoid)
+        if low < moved < high and moved not in values and not near:
+            values[place] = moved
+
+
+def _magnitude(spec: TensorInput, along: float) -> float:
+    """The number so far along the magnitudes of a declared range, from 0 to 1."""
+    spans = spans_of(spec)
+    rest = along * sum(weight for *_, weight in spans)
+    for start, stop, weight in spans:
+        if rest <= weight:
+            return start * math.pow(stop / start, rest / weight)
+        rest -= weight
+    return spans[-1][1]
 
 
 def _plant(

@@ -116,7 +116,7 @@ class Server:
         """
         request = _with_cases(request)
         runs = not isinstance(request, Collect | Bind)
-        before = self._look() if runs else Left({}, 0, 0)
+        before = self._look() if runs else Left({}, 0)
         try:
             for event in self._answer(request):
                 if isinstance(event, TELLING):
@@ -152,7 +152,7 @@ class Server:
 
     def _look(self) -> Left:
         looked = guard.call(Left.take, self._module)  # objects of user code may refuse to be looked at
-        return Left({}, 0, 0) if isinstance(looked, Raised) else looked.value
+        return Left({}, 0) if isinstance(looked, Raised) else looked.value
 
     def _answer(self, request: Request) -> Iterator[Event]:
         """The events. What few are asked for is loaded when it is asked for."""

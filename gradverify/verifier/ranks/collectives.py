@@ -10,14 +10,12 @@ What goes out to the ranks in parts, and what comes back and is made whole.
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -25,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from gradverify.verifier.guard.dispatching import Dispatched
+from gradverify.verifier.guard.dispatching import Dispatched, users_frame
 from gradverify.verifier.ranks.messages import Answer, Entered, PackedTensor, packed, unpacked
 from gradverify.verifier.ranks.placement import MisplacedError, Placed, Placement, parts, whole
 
@@ -150,9 +148,6 @@ NAMED = {
 resolve_group: Any = getattr(dist.distributed_c10d, "_resolve_process_group", None)
 """The group of a name, as operations that return have it. It has no public name."""
 
-_TORCH = str(Path(torch.__file__).parent)
-_OURS = str(Path(__file__).parents[1])
-
 
 class Watched(Dispatched):  # type: ignore[no-untyped-call]
     """Tells of every collective before it begins."""
@@ -218,14 +213,9 @@ def _group_of(value: Any) -> dist.ProcessGroup | None:  # noqa: ANN401 - an argu
 
 
 def place() -> str:
-    """`file.py:line` of the innermost frame that is neither torch's nor ours; empty without one."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith((_TORCH, _OURS, "<frozen")):
-            return f"{Path(name).name}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
+    """`file.py:line` of the user's code; empty without any."""
+    frame = users_frame()
+    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 @dataclass

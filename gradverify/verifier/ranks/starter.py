@@ -17,8 +17,10 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from gradverify.verifier.guard.module_state import OWN_PROCESSES
 from gradverify.verifier.ranks.messages import Setup
+
+_STARTED: list[subprocess.Popen[bytes]] = []
+"""The process that this one has started, and forks ranks from."""
 
 PR_SET_PDEATHSIG = 1
 """`prctl(2)`: the signal that this process gets when its parent ends."""
@@ -26,10 +28,10 @@ PR_SET_PDEATHSIG = 1
 
 def fork(setup: Setup) -> None:
     """Fork the ranks of a world. Raises `OSError` where no process can be started."""
-    started = next((process for process in OWN_PROCESSES if process.poll() is None), None)
+    started = next((process for process in _STARTED if process.poll() is None), None)
     if started is None:
         started = _begun()
-        OWN_PROCESSES[:] = [started]
+        _STARTED[:] = [started]
         atexit.register(started.communicate)  # after this:
         atexit.register(started.kill)
     requests = started.stdin

@@ -11,6 +11,7 @@ from gradverify.events import Broken, DeviceLost
 from gradverify.verifier import guard
 from gradverify.verifier.guard import devices
 from gradverify.verifier.guard.devices import exact_arithmetic, others
+from gradverify.verifier.guard.global_state import EXACT, precisions
 from gradverify.verifier.process.worker import ended_by
 
 
@@ -42,33 +43,21 @@ def test_the_first_and_the_last_device_are_compared(machine, count, device, allo
     assert others(device, allowed) == compared
 
 
-def precisions() -> list[object]:
-    return [getattr(owner, name) for owner, name in devices._short_cuts()]
-
-
-def test_short_cuts_are_off_and_come_back() -> None:
-    before = precisions()
+@pytest.mark.parametrize("frozen", [False, True])
+def test_short_cuts_are_off_and_come_back(monkeypatch, frozen) -> None:
+    """Also where tests of torch have frozen them."""
     torch.backends.cuda.matmul.allow_tf32 = True
+    before = precisions()
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", not frozen)
     try:
         with pytest.raises(KeyError), exact_arithmetic():
-            assert set(precisions()) <= {"ieee", False}
+            assert precisions()[1:] == EXACT[1:]
             raise KeyError
+        assert precisions() == before
         assert torch.backends.cuda.matmul.allow_tf32
     finally:
+        monkeypatch.undo()
         torch.backends.cuda.matmul.allow_tf32 = False
-    for (owner, name), value in zip(devices._short_cuts(), before, strict=True):
-        setattr(owner, name, value)
-
-
-def test_short_cuts_can_be_left_where_tests_of_torch_have_frozen_them(monkeypatch) -> None:
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", False)
-    cudnn = torch.backends.cudnn
-    older = not hasattr(torch.backends.cuda.matmul, "fp32_precision")
-    before = [*precisions(), *([cudnn.allow_tf32] if older else [])]
-    with exact_arithmetic():
-        assert set(precisions()) <= {"ieee", False}
-        assert not (older and cudnn.allow_tf32)
-    assert [*precisions(), *([cudnn.allow_tf32] if older else [])] == before
 
 
 LOST = (
