@@ -1,7 +1,6 @@
 """Functions that break torch, Python or another Function; a right and a wrong one behind each."""
 
 import builtins
-import sys
 
 import torch
 from torch import Tensor
@@ -22,21 +21,6 @@ class Wrong(Right):
     @staticmethod
     def backward(ctx, grad):
         return 3 * grad
-
-
-class ClearsModules(Right):
-    @staticmethod
-    def forward(ctx, x):
-        sys.modules.clear()
-        return 2 * x
-
-
-class RightAfterClearsModules(Right):
-    pass
-
-
-class WrongAfterClearsModules(Wrong):
-    pass
 
 
 class ReplacesRandom(Right):
