@@ -24,7 +24,7 @@ from gradverify.model import Case, TargetPlan
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.guard.engine import vjp
-from gradverify.verifier.inputs.arguments import OfRanks
+from gradverify.verifier.inputs.arguments import OfRanks, OnEachRank
 from gradverify.verifier.numerics.calling import returned_tensors, same_bits
 from gradverify.verifier.ranks.across import Across
 from gradverify.verifier.ranks.collectives import Watched
@@ -40,9 +40,6 @@ from gradverify.verifier.ranks.messages import (
     unpacked,
 )
 from gradverify.verifier.ranks.world import answers_of
-
-Argument = Callable[[Any, Sequence[Tensor]], Any]
-"""What the target is passed for an item of a request, given the tensors of the call."""
 
 
 def _laid_out(leaf: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,10 +72,16 @@ class Calls:
     """The calls of a target on one rank, kept until their gradients are no longer needed."""
 
     def __init__(
-        self, function: Callable[..., Any], argument: Argument, device: torch.device, watched: Watched
+        self,
+        function: Callable[..., Any],
+        rank: int,
+        found: Callable[[OnEachRank], Any],
+        device: torch.device,
+        watched: Watched,
     ) -> None:
-        """`watched` sees the collectives that the target enters."""
-        self._function, self._argument, self._device, self._watched = function, argument, device, watched
+        """`found` gives an object of this rank; `watched` sees the collectives that the target enters."""
+        self._function, self._rank, self._found = function, rank, found
+        self._device, self._watched = device, watched
         self._calls: dict[int, _Called] = {}
         self._single = False
 
@@ -103,6 +106,18 @@ class Calls:
         results, written = result.value
         single = isinstance(asked, Forward) and self._single
         return Answer(results, single, not states.untouched(), written)
+
+    def _argument(self, one: Any, passed: Sequence[Tensor]) -> Any:  # noqa: ANN401 - an argument
+        """What the target is passed for an item of a request, given the tensors of the call."""
+        match one:
+            case Slot(number):
+                return passed[number]
+            case OfRanks(values):
+                return values[self._rank]
+            case OnEachRank():
+                return self._found(one)
+            case _:
+                return one
 
     def _forward(self, asked: Forward) -> tuple[tuple[PackedTensor | None, ...], dict[int, PackedTensor]]:
         wanted = any(t.requires_grad for t in asked.tensors)
@@ -187,14 +202,7 @@ class Ended:
 
 def calls_here(function: Callable[..., Any], device: torch.device) -> Calls:
     """The target on this rank, called with what requests hold."""
-    rank = dist.get_rank()
-
-    def argument(one: Any, passed: Sequence[Tensor]) -> Any:  # noqa: ANN401 - an argument
-        if isinstance(one, Slot):
-            return passed[one.number]
-        return one.values[rank] if isinstance(one, OfRanks) else one
-
-    return Calls(function, argument, device, Watched(lambda _: None))
+    return Calls(function, dist.get_rank(), lambda one: one, device, Watched(lambda _: None))
 
 
 class Program:

@@ -11,20 +11,18 @@ import os
 import pickle
 import sys
 import traceback
-from collections.abc import Sequence
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch._C._distributed_c10d import FileStore
 
 from gradverify.model import TargetKind
 from gradverify.verifier import guard
 from gradverify.verifier.guard.devices import shares_a_gpu
-from gradverify.verifier.inputs.arguments import OfRanks, OnEachRank
+from gradverify.verifier.inputs.arguments import OnEachRank
 from gradverify.verifier.ranks.collectives import Watched
 from gradverify.verifier.ranks.messages import (
     GROUP_PATHS,
@@ -34,7 +32,6 @@ from gradverify.verifier.ranks.messages import (
     Drop,
     Refused,
     Setup,
-    Slot,
     entered_file,
     receive,
     send,
@@ -90,7 +87,7 @@ class _Rank:
         function = value.apply if setup.target.kind is TargetKind.FUNCTION else value
         if setup.target.kind is not TargetKind.FUNCTION:
             function = with_keywords(function, setup.target.parameters, setup.names)
-        self._calls = Calls(function, self._argument, self._device, self._watched)
+        self._calls = Calls(function, self._rank, self._found, self._device, self._watched)
 
     def answer(self, asked: Asked) -> None:
         """Answer a request."""
@@ -102,18 +99,11 @@ class _Rank:
         with guard.default_dtype(self._setup.default_dtype):
             send(self._connection, self._calls.answer(asked))
 
-    def _argument(self, one: Any, passed: Sequence[Tensor]) -> Any:  # noqa: ANN401 - an argument
-        match one:
-            case Slot(number):
-                return passed[number]
-            case OfRanks(values):
-                return values[self._rank]
-            case OnEachRank(path, init):
-                found = self._group if path in GROUP_PATHS else resolve(path, self._module)
-                made = found if init is None else found(*init)
-                return made.to(self._device, torch.float64) if _is_module(made, init) else made
-            case _:
-                return one
+    def _found(self, one: OnEachRank) -> Any:  # noqa: ANN401 - any object
+        found = self._group if one.path in GROUP_PATHS else resolve(one.path, self._module)
+        made = found if one.init is None else found(*one.init)
+        is_module = one.init is not None and isinstance(made, torch.nn.Module)
+        return made.to(self._device, torch.float64) if is_module else made
 
 
 def _join(setup: Setup, rank: int) -> tuple[torch.device, Any]:
@@ -134,7 +124,3 @@ def _join(setup: Setup, rank: int) -> tuple[torch.device, Any]:
     if not setup.idle_ranks:
         return device, dist.group.WORLD
     return device, dist.new_group(list(range(setup.idle_ranks, total)))
-
-
-def _is_module(made: Any, init: object) -> bool:  # noqa: ANN401 - any object
-    return init is not None and isinstance(made, torch.nn.Module)
