@@ -8,6 +8,7 @@ An exception that tells of the machine says nothing of the Function: it is not v
 from __future__ import annotations
 
 import contextlib
+import copy
 import random
 import re
 import sys
@@ -281,10 +282,9 @@ class RandomStates:
     draws a mask again instead of keeping it must not find forward's.
     """
 
-    def __init__(self, seed: int, *, apart: bool = True) -> None:
-        """Seed every generator, for backward with another seed if `apart`, and remember the states."""
-        self._seed = seed
-        self._of_backward = _Generators.seeded(seed + OF_BACKWARD * apart)
+    def __init__(self, seed: int) -> None:
+        """Seed every generator for backward and for forward, and remember the states."""
+        self._of_backward = _Generators.seeded(seed + OF_BACKWARD)
         self._of_forward = self._last = _Generators.seeded(seed)
 
     def replay(self) -> None:
@@ -313,7 +313,9 @@ class RandomStates:
 
     def forwards_alone(self) -> RandomStates:
         """The same where backward finds what forward found, too: it draws the same numbers there."""
-        return RandomStates(self._seed, apart=False)
+        alone = copy.copy(self)
+        alone._of_backward = self._of_forward  # noqa: SLF001 - its own kind
+        return alone
 
 
 @contextlib.contextmanager

@@ -141,15 +141,7 @@ def build_module(
     first = built()
     declared = [(name, tuple(p.shape), p.requires_grad) for name, p in nn.Module.named_parameters(first)]
     writes: list[Writes] = [] if held is None else held
-    copied = _is_copied_whole(first)
-
-    def instance(values: Sequence[Tensor]) -> tuple[nn.Module, list[Tensor]]:
-        with torch.enable_grad():
-            model = copy.deepcopy(first, {id(t): t for t in _tensors(first)}) if copied else built()
-        # What forward writes into (running statistics, counters) would make the second call another one.
-        buffers = [buffer.detach().clone() for buffer in nn.Module.buffers(first)]
-        _put_in_place(model, (*values, *buffers))
-        return model, buffers
+    instance = _instances(first, built)
 
     def call(*given_and_own: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
         count = len(given_and_own) - len(declared)
@@ -181,6 +173,28 @@ def build_module(
     return BuiltModule(call, trained, writes, again)
 
 
+Instances = Callable[[Sequence[Tensor]], tuple[nn.Module, list[Tensor]]]
+"""Of parameters: a module that has them, which nothing has called, and its buffers."""
+
+
+def _instances(first: nn.Module, built: Build) -> Instances:
+    """Copies of a module, else further ones that are built."""
+    copied = _is_copied_whole(first)
+
+    def instance(values: Sequence[Tensor]) -> tuple[nn.Module, list[Tensor]]:
+        # What forward writes into (running statistics, counters) would make the second call another one.
+        buffers = [buffer.detach().clone() for buffer in nn.Module.buffers(first)]
+        new = (*values, *buffers)
+        if copied:
+            return copy.deepcopy(first, dict(zip(map(id, _tensors(first)), new, strict=True))), buffers
+        with torch.enable_grad():
+            model = built()
+        _put_in_place(model, new)
+        return model, buffers
+
+    return instance
+
+
 def _functional(model: nn.Module, values: Sequence[Tensor]) -> Callable[..., Any]:
     """A module with these parameters as torch's compiler can trace it."""
     named = {name: value for (name, _), value in zip(nn.Module.named_parameters(model), values, strict=True)}
@@ -193,7 +207,7 @@ def _functional(model: nn.Module, values: Sequence[Tensor]) -> Callable[..., Any
 
 
 def _held(
-    instance: Callable[[Sequence[Tensor]], tuple[nn.Module, list[Tensor]]],
+    instance: Instances,
     values: Sequence[Tensor],
     writes: list[Writes],
     run: Callable[[nn.Module], Any],
