@@ -29,8 +29,14 @@ from gradverify.model import (
 )
 from gradverify.model.case import EQUAL_INPUTS, may_be_equal
 from gradverify.verifier.guard import Raised, RandomStates, Returned, call, unmoved
-from gradverify.verifier.inputs.equal_values import with_equal_values
-from gradverify.verifier.inputs.tensors import build_tensor, held_of, is_differentiable, step_of, stream
+from gradverify.verifier.inputs.tensors import (
+    build_tensor,
+    held_of,
+    is_differentiable,
+    step_of,
+    stream,
+    with_equal_values,
+)
 
 
 @dataclass(frozen=True)

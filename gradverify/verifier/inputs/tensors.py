@@ -1,4 +1,7 @@
-"""One tensor at one point: drawn values on their structure, a literal, or what the user's function makes."""
+"""One tensor at one point: drawn values on their structure, a literal, or what the user's function makes.
+
+At one point inputs share values: a maximum of two inputs has a kink where they are equal, and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,17 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Point, TensorInput
-from gradverify.model.case import (
-    EQUAL_INPUTS,
-    is_declared,
-)
+from gradverify.model.case import EQUAL_INPUTS, KEEP_AWAY, MODERATE, is_declared
 from gradverify.verifier.inputs.structures import Retraction, place, place_integers, retraction
 from gradverify.verifier.inputs.undeclared import draw_duplicates, draw_one_truth, draw_undeclared
 from gradverify.verifier.inputs.values import (
+    DOMAINS,
     draw_booleans,
     draw_integers,
     draw_plain,
     draw_values,
     interval_of,
+    source_of,
     with_special,
 )
 
@@ -48,6 +50,9 @@ TURN = 7919
 
 TIED = 2
 """Neighbours along every dimension that are equal where a spec says `ties: true`."""
+
+MOST_EQUAL = 256
+"""Places at most at which two inputs are made equal: more of them show nothing more."""
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "sparse_coo": lambda x: x.to_sparse(),
@@ -107,6 +112,37 @@ def held_of(constant_at: Sequence[tuple[int, tuple[int, ...]]], base: Tensor) ->
     for dimension, indices in constant_at:
         mask.index_fill_(dimension, torch.tensor(indices, device=base.device), value=True)
     return mask
+
+
+def with_equal_values(
+    specs: Sequence[TensorInput], values: Mapping[str, Tensor], seed: int
+) -> dict[str, Tensor]:
+    """New values, by name, of the inputs after the first, which have its shape and dtype.
+
+    Each entry of the first is given to one of them, so that no three are equal: where two bounds are, nothing
+    lies between them, and which of them counts is another question.
+    """
+    if not specs:
+        return {}
+    x = values[specs[0].name].reshape(-1)
+    source = source_of(seed, "", "equal", EQUAL_INPUTS)
+    places = source.sample(range(len(x)), min(len(x), MOST_EQUAL))
+    made = {spec.name: values[spec.name].clone().reshape(-1) for spec in specs[1:]}
+    for turn, entry in enumerate(places):
+        spec = specs[1 + turn % len(made)]
+        if _is_valid(spec, x[entry].item()):
+            made[spec.name][entry] = x[entry]
+    return {name: value.reshape(specs[0].shape) for name, value in made.items()}
+
+
+def _is_valid(spec: TensorInput, value: complex) -> bool:
+    """Whether a value, or each part of a complex one, may be one of this input."""
+    low, high = DOMAINS[spec.domain]
+    if spec.range is not None:
+        low, high = max(low, spec.range[0]), min(high, spec.range[1])
+    parts = (value.real, value.imag) if spec.dtype == "complex128" and value.imag else (value.real,)
+    avoided = any(abs(part - point) < KEEP_AWAY * MODERATE for part in parts for point in spec.avoid)
+    return all(low < part < high for part in parts) and not avoided
 
 
 def _drawn(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw: int) -> Tensor:
