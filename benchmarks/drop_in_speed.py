@@ -2,15 +2,12 @@
 
     python benchmarks/drop_in_speed.py [--stride 3] [--samples 2] [--seeds 1] [--repeats 5] [--only NAME]
                                        [--entries N] [--second] [--sizes 100,1000] [--slow] [--verbose]
-                                       [--faults 100,1000] [--draws 10]
 
 Ours and fast mode take turns on every sample, the one that begins changes, and the least of each counts: on
 a shared machine that is the time without the others' work. Times are the thread's own (CPU), and wall time
 beside them. Only samples that both pass count towards the times; disagreements are listed. --stride takes
 every n-th operator, 0 none; --samples so many of each, --entries leaves out larger Jacobians, --second asks
 gradgradcheck. --slow also runs slow mode, once, on the single Functions, which an empty --sizes leaves out.
---faults tells instead which planted faults keep the short proof from closing at these sizes: what it closes
-on is passed.
 """
 
 from __future__ import annotations
@@ -19,18 +16,15 @@ import argparse
 import statistics
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from cases.ordinary import faults_of, planting, subjects, twice_differentiable
+from cases.ordinary import subjects, twice_differentiable
 from operator_database import Called, operators, samples_of, size_of, verdict
-from planting import Planted
 
 import gradverify
-from gradverify.api import decide
 
 
 @dataclass(frozen=True)
@@ -49,23 +43,7 @@ class Database:
     ours: list[Cost] = field(default_factory=list)
     fast: list[Cost] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    short: int = 0
-    """Samples, of those that both pass, that the short proof closes."""
     disagreements: list[str] = field(default_factory=list)
-
-
-class ShortProof:
-    """Notices whether our own judgement went past the short proof."""
-
-    def __init__(self) -> None:
-        self.left = False
-        at_length = decide._answer_at_length  # noqa: SLF001 - nothing else tells it
-
-        def noticed(question):
-            self.left = True
-            return at_length(question)
-
-        decide._answer_at_length = noticed  # noqa: SLF001
 
 
 def taking_turns(runs: tuple[Callable[[], object], ...], repeats: int) -> tuple[Cost, ...]:
@@ -103,17 +81,15 @@ def samples(options: argparse.Namespace) -> Iterator[Called]:
 
 def database(options: argparse.Namespace) -> Database:
     ours, theirs = checks(second=options.second)
-    seen, proof = Database(), ShortProof()
+    seen = Database()
     for called in samples(options):
         seen.asked += 1
         fast, _, _ = verdict(theirs, called, fast_mode=True)
-        proof.left = False
         own, _, said = verdict(ours, called)
         if own != fast:
             seen.disagreements.append(f"| {called.name} | {fast} | {own} | {first_words(said)} |")
         if not own == fast == "pass":
             continue
-        seen.short += not proof.left
 
         def of(check: Callable[..., bool], called: Called = called, **more: Any) -> Callable[[], bool]:
             return lambda: check(called.function, called.inputs, **called.options, **more)
@@ -134,9 +110,7 @@ def first_words(said: str) -> str:
 
 
 def show_database(seen: Database, options: argparse.Namespace) -> None:
-    print(
-        f"\n{seen.asked} samples: both pass {len(seen.ours)}, of which the short proof closes {seen.short}\n"
-    )
+    print(f"\n{seen.asked} samples: both pass {len(seen.ours)}\n")
     print("| time | ours, s | fast, s | ours / fast | median | p10 | p90 |\n|---|---|---|---|---|---|---|")
     for kind in ("cpu", "wall"):
         own, quick = ([getattr(cost, kind) for cost in costs] for costs in (seen.ours, seen.fast))
@@ -173,42 +147,6 @@ def single_functions(options: argparse.Namespace) -> None:
             print(f"| {' | '.join(map(str, row))} |", flush=True)
 
 
-class LeftOpen(Exception):  # noqa: N818 - no error: the short proof did not close
-    """Raised in place of what follows the short proof, which takes seconds for a wrong gradient."""
-
-
-def left_open(question: object) -> None:
-    raise LeftOpen
-
-
-def faults(options: argparse.Namespace) -> None:
-    """A table of planted faults, and how many of them the short proof does not close on."""
-    decide._answer_at_length = left_open  # noqa: SLF001 - nothing else tells it
-    planted: Counter[tuple[str, int]] = Counter()
-    noticed: Counter[tuple[str, int]] = Counter()
-    for size in options.faults:
-        for seed in range(options.draws):
-            for function, inputs in subjects(size, seed):
-                for fault, position in faults_of(inputs):
-                    mark = Planted(fault, (position,))
-                    with planting(function, mark):
-                        closes = passes(function, inputs)
-                    planted[fault.name, size] += mark.changed
-                    noticed[fault.name, size] += mark.changed and not closes
-    print(f"\n| fault, {options.draws} draws | {' | '.join(f'N = {n}' for n in options.faults)} |")
-    print("|---" * (1 + len(options.faults)) + "|")
-    for name in dict.fromkeys(name for name, _ in planted):
-        cells = [f"{noticed[name, n]} of {planted[name, n]}" for n in options.faults]
-        print(f"| {name} | {' | '.join(cells)} |")
-
-
-def passes(function: Any, inputs: tuple[torch.Tensor, ...]) -> bool:
-    try:
-        return gradverify.gradcheck(function.apply, inputs)
-    except (LeftOpen, gradverify.GradientError):
-        return False
-
-
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
@@ -223,14 +161,9 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="also list every sample, the dearest first")
     numbers = {"type": lambda text: [int(float(n)) for n in text.split(",") if n]}
     parser.add_argument("--sizes", default=[100, 1000], **numbers)
-    parser.add_argument("--faults", default=[], **numbers)
-    parser.add_argument("--draws", type=int, default=10)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    if options.faults:
-        faults(options)
-        return
     order = "second" if options.second else "first"
     print(f"torch {torch.__version__}, one thread, {order} order, least of {options.repeats} runs in turn")
     if options.stride:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier import guard
-from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.calling import differentiate_again, differentiate_each
-from gradverify.verifier.numerics.problem import Gradients, Layout, Tensors
-from gradverify.verifier.numerics.short_proof import proves
-
-Cotangents = Sequence[Tensor | None]
+from gradverify.verifier.numerics.calling import differentiate_again
+from gradverify.verifier.numerics.problem import Gradients
 
 SAME = 1e-9
 """Relative to the largest value: gradients nearer to each other differ by rounding only."""
@@ -53,52 +48,6 @@ def original_of(inputs: tuple[Any, ...], returned: tuple[Any, ...]) -> Original:
     positions = tuple([i for i, r in enumerate(returned) if is_differentiable(r)])
     outputs = returned if len(positions) == len(returned) else tuple([returned[p] for p in positions])
     return Original(inputs, returned, positions, leaves, outputs)
-
-
-class OwnGraph(NamedTuple):
-    """The graph of a call, and what the function gives at other values of its differentiable inputs."""
-
-    original: Original
-    outputs: Layout
-    """What `evaluate` returns: it may be more than the outputs that require grad."""
-    places: Sequence[int]
-    """Where the outputs that require grad lie among these."""
-    evaluate: Callable[[Sequence[Tensor]], Tensors]
-    """Called with fresh tensors, which it may keep, outside of grad mode. Raises whatever the function
-    raises."""
-
-    @property
-    def primals(self) -> Tensors:
-        """The inputs that require grad, detached."""
-        return tuple([x.detach() for x in self.original.leaves])
-
-    def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """The outputs at other values."""
-        return guard.call(self.evaluate, primals)
-
-    def back_each(self, cotangents: Sequence[Cotangents]) -> Returned[list[Gradients]] | Raised:
-        """Backward for several sets of grad_outputs."""
-        if len(self.places) != len(self.outputs.blocks):
-            cotangents = [[given[k] for k in self.places] for given in cotangents]
-        return guard.call(differentiate_each, self.original.outputs, self.original.leaves, cotangents)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no entries to differentiate, or by."""
-        return not (self.outputs.size and any(map(Tensor.numel, self.original.leaves)))
-
-    def proves(self, rtol: float, atol: float) -> bool:
-        """Whether backward is the derivative of what forward does on moved copies, and gives it each time.
-
-        Nothing is set back to the same random numbers: who draws some is not proven right here, nor wrong.
-        Without entries, backward has to run and to give zeros.
-        """
-        if self.is_empty:
-            ones = [torch.ones_like(o) for o in self.original.outputs]
-            result = guard.call(self.original.gradients, ones)
-            return isinstance(result, Returned) and all_zero(result.value)
-        with torch.no_grad():  # once for all evaluations: each time takes as long as a small operation
-            return proves(self, rtol, atol)
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:  # noqa: ANN401 - whatever a user gives or returns
@@ -145,15 +94,11 @@ def ignores_zero_grad_output(original: Original) -> str:
     return ""
 
 
-def refuses_undefined(original: Original, *, seen_alone: bool) -> str:
-    """What is wrong where all grad_outputs are undefined, then one at a time; empty where nothing is.
-
-    `seen_alone` says that backward was right for each grad_output alone, the others undefined: of two,
-    that is one undefined at a time already.
-    """
+def refuses_undefined(original: Original) -> str:
+    """What is wrong where all grad_outputs are undefined, then one at a time; empty where nothing is."""
     every = range(len(original.positions))
     chosen = [every]
-    if len(every) > 1 and (len(every) > 2 or not seen_alone or not all(o.numel() for o in original.outputs)):
+    if len(every) > 1:
         chosen += [range(i, i + 1) for i in every]
     for undefined in chosen:
         # What an undefined output is given goes nowhere: any tensor like it will do.
@@ -161,7 +106,7 @@ def refuses_undefined(original: Original, *, seen_alone: bool) -> str:
         outputs = tuple([_undefined(o) if i in undefined else o for i, o in numbered])
         given = [o.detach() if i in undefined else _zeros(o) for i, o in numbered]
         try:
-            (gradients,) = differentiate_each(outputs, original.leaves, [given])
+            gradients = differentiate_again(outputs, original.leaves, given)
         except Exception as error:  # noqa: BLE001 - whatever it raises: None is a valid grad_output
             raised = f"backward raises {type(error).__name__}"
             return f"{raised} where {_named(undefined, every)} is undefined (None): {error}"

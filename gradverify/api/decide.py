@@ -18,7 +18,7 @@ from gradverify.api.call import (
     same,
 )
 from gradverify.api.gradient_error import GradientError
-from gradverify.api.judged import asked_of, finest, held_to, is_another_with_a_graph
+from gradverify.api.judged import asked_of, held_to, is_another_with_a_graph
 from gradverify.api.messages import (
     failure,
     finding,
@@ -34,9 +34,6 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Graph
 from gradverify.verifier.witnesses.claim import Map
-
-FAINT = 1e-2
-"""Share of `atol` below which no difference is reported in a row that is all but noise."""
 
 NOT_DETERMINISTIC = "backward is not deterministic"
 OTHERS_ON_COPIES = (
@@ -72,9 +69,10 @@ def decide(question: FirstOrder) -> bool:
     __tracebackhide__ = True
     if question.unsupported or only_for_torch(question.inputs, question.options):
         return torch_decides(question, question.unsupported)
-    with guard.LeavingTheCallers():
-        original = question.call()
-        answer = _answer(question, original)
+    with guard.LeavingTheCallers(), states_kept():
+        states = guard.RandomStates(SEED)
+        original = question.call(states)
+        answer = _not_ours(original) or _answer(question, original, states)
     if answer.wrong:
         raise GradientError(failure(question.function, answer.wrong), answer.wrong)
     passed = True
@@ -86,26 +84,9 @@ def decide(question: FirstOrder) -> bool:
     return passed
 
 
-def _answer(question: FirstOrder, original: Original) -> Answer:
-    """Our own answer: the short proof, else the rules that hold on the caller's tensors and the numbers."""
-    refused = _not_ours(original)
-    if refused is not None:
-        return refused
-    own, options = question.graph_of(original), question.options
-    if own.proves(finest(options), FAINT * options.atol):
-        return _unlike_a_gradient(original, options, probed=not own.is_empty, linear=True) or Answer()
-    with states_kept():
-        return _answer_at_length(question)
-
-
-def _answer_at_length(question: FirstOrder) -> Answer:
-    """The same with every call from the same random numbers, on copies and on the caller's tensors."""
-    states, options = guard.RandomStates(SEED), question.options
-    original = question.replayed(states)
-    refused = _not_ours(original)
-    if refused is not None:
-        return refused
-    problem = question.problem_of(original, states)
+def _answer(question: FirstOrder, original: Original, states: guard.RandomStates) -> Answer:
+    """Our own answer: with every call from the same random numbers, on copies and on the caller's tensors."""
+    problem, options = question.problem_of(original, states), question.options
     if isinstance(problem, CallProblem) and is_another_with_a_graph(problem):
         problem = replace(problem, function=watched(problem.function))
     graph = problem.graph(problem.primals)
@@ -117,7 +98,7 @@ def _answer_at_length(question: FirstOrder) -> Answer:
     if answer.wrong or answer.unsure is not None:
         return answer
     states.replay()
-    return _unlike_a_gradient(original, options, probed=True, linear=True) or answer
+    return _unlike_a_gradient(original, options) or answer
 
 
 def _unlike_on_copies(problem: Map, graph: Graph, original: Original, nondet_tol: float) -> Answer | None:
@@ -167,16 +148,15 @@ def _judged(question: FirstOrder, problem: Map, graph: Graph) -> Answer:
     return Answer(found) if held.wrong else Answer((), held.unsure or None, found)
 
 
-def _unlike_a_gradient(original: Original, options: Options, *, probed: bool, linear: bool) -> Answer | None:
+def _unlike_a_gradient(original: Original, options: Options) -> Answer | None:
     """What torch asks of every backward: zeros for zeros, None taken for a grad_output.
 
     A backward seen to be linear at two magnitudes gives zeros for zeros; undefined grads show the rest of it.
     """
-    seen = linear and options.check_undefined_grad
-    broken = "" if seen else ignores_zero_grad_output(original)
+    broken = "" if options.check_undefined_grad else ignores_zero_grad_output(original)
     if broken:
         return Answer((finding("GV106", f"backward does not follow grad_output: {broken}"),))
-    broken = refuses_undefined(original, seen_alone=probed) if options.check_undefined_grad else ""
+    broken = refuses_undefined(original) if options.check_undefined_grad else ""
     return Answer((finding("GV407", broken),)) if broken else None
 
 

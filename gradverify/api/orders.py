@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.autograd.gradcheck import gradcheck as torch_gradcheck
 from torch.autograd.gradcheck import gradgradcheck as torch_gradgradcheck
 
-from gradverify.api.call import Original, OwnGraph, as_tuple, is_differentiable, original_of
+from gradverify.api.call import Original, as_tuple, is_differentiable, original_of
 from gradverify.verifier import guard
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.numerics.calling import differentiate, differentiate_with_graph, with_zeros
-from gradverify.verifier.numerics.problem import CallProblem, Layout, Tensors, VjpProblem
+from gradverify.verifier.numerics.calling import differentiate_with_graph
+from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
 
 # torch's own checks are bound on import: where ours are put in their place, as for a whole suite, a question
 # that is handed on to torch must not come back.
@@ -55,31 +55,10 @@ class FirstOrder:
         """Nothing is called yet."""
         self.function, self.inputs, self.options = function, inputs, options
 
-    def call(self) -> Original:
-        """The first call of `function` on `inputs`. Raises whatever that raises."""
-        return original_of(self.inputs, as_tuple(self.function(*self.inputs)))
-
-    def replayed(self, states: guard.RandomStates) -> Original:
-        """Another call, from these random states. Raises whatever it raises."""
+    def call(self, states: guard.RandomStates) -> Original:
+        """A call of `function` on `inputs`, from these random states. Raises whatever it raises."""
         states.replay()
         return original_of(self.inputs, as_tuple(self.function(*self.inputs)))
-
-    def graph_of(self, original: Original) -> OwnGraph:
-        """That call's graph, beside what the function gives elsewhere."""
-        inputs, positions = original.inputs, original.positions
-        all_move = len(original.leaves) == len(inputs)
-        all_count = len(positions) == len(original.returned)
-        shapes = [output.shape for output in original.outputs]
-
-        def evaluate(moved: Sequence[Tensor]) -> Tensors:
-            returned = as_tuple(self.function(*(moved if all_move else _with_values(moved, inputs))))
-            values = returned if all_count else tuple([returned[p] for p in positions])
-            if [value.shape for value in values] != shapes:
-                raise ValueError("forward returns other shapes than before")
-            return values
-
-        outputs = original.outputs
-        return OwnGraph(original, Layout.of(outputs), range(len(positions)), evaluate)
 
     def problem_of(self, original: Original, states: guard.RandomStates) -> CallProblem | VjpProblem:
         """The function as a pure problem, once it is known what it returns."""
@@ -106,34 +85,12 @@ class SecondOrder(FirstOrder):
         self._given, self._returned, self._grad_outputs = inputs, returned, grad_outputs
         if not all(u.requires_grad for u in grad_outputs):
             self.unsupported = "some grad_outputs do not require grad"
-        self._places = [i for i, r in enumerate(returned) if is_differentiable(r)]
 
-    def call(self) -> Original:
-        """The gradients of what was returned already."""
-        return original_of(self.inputs, _gradients_of(self._returned, self._given, self._grad_outputs))
-
-    def replayed(self, states: guard.RandomStates) -> Original:
+    def call(self, states: guard.RandomStates) -> Original:
         """The gradients of another call, from these random states. Raises whatever it raises."""
         states.replay()
         returned = as_tuple(self.function(*self._given))
         return original_of(self.inputs, _gradients_of(returned, self._given, self._grad_outputs))
-
-    def graph_of(self, original: Original) -> OwnGraph:
-        """The gradients' own graph, and the gradients elsewhere, without their graph."""
-        count = len(original.leaves) - len(self._grad_outputs)
-        # What took the caller's own leaves writes into none: it takes others as they are, without a copy.
-        takes_leaves = all(x.is_leaf for x in original.leaves[:count])
-
-        def evaluate(moved: Sequence[Tensor]) -> Tensors:
-            leaves, u = moved[:count], moved[count:]
-            with torch.enable_grad():
-                fresh = [leaf.requires_grad_() for leaf in leaves]
-                given = fresh if takes_leaves else [leaf.clone() for leaf in fresh]
-                outputs = as_tuple(self.function(*_with_values(given, self._given)))
-            return with_zeros(differentiate([outputs[p] for p in self._places], leaves, u), leaves)
-
-        outputs = Layout.of(original.leaves[:count])
-        return OwnGraph(original, outputs, original.positions, evaluate)
 
     def problem_of(self, original: Original, states: guard.RandomStates) -> VjpProblem:  # noqa: ARG002
         """The gradients as a map of inputs and grad_outputs."""
@@ -203,14 +160,3 @@ def _gradients_of(
     if not outputs or len(outputs) != len(grad_outputs):  # torch knows what to say of that
         return torch.autograd.grad(outputs, leaves, grad_outputs, create_graph=True, allow_unused=True)
     return differentiate_with_graph(outputs, leaves, grad_outputs)
-
-
-def _with_values(moved: Sequence[Tensor], inputs: Sequence[Any]) -> Sequence[Any]:
-    """Other values for the inputs that require grad, and copies of the rest."""
-    if len(moved) == len(inputs):
-        return moved
-    values = iter(moved)
-    return [
-        next(values) if is_differentiable(x) else x.detach().clone() if isinstance(x, Tensor) else x
-        for x in inputs
-    ]

@@ -26,11 +26,12 @@ from gradverify.verifier.diagnose.edits.same_values import asked_of_each_input, 
 from gradverify.verifier.diagnose.edits.search import known_backwards, one_edit
 from gradverify.verifier.diagnose.evidence import Cause, InBackward, Options, Pair, in_words
 from gradverify.verifier.diagnose.ladder import diagnose, together
-from gradverify.verifier.numerics.tracing import is_straight, operations
+from gradverify.verifier.numerics.tracing import MOST_OPERATIONS
 from gradverify.verifier.questions.findings import FIRST_ORDER_ONLY
 from gradverify.verifier.questions.reference import composite_of
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.verify.kept import Build, Kept, Place
+from gradverify.verifier.witnesses.rounding import operations
 
 __all__ = ["causes_of"]
 
@@ -259,7 +260,7 @@ def _is_derivable(measurements: _Measurements, worst: Finding, cause: Cause | No
         None if one is None else operations(partial(one.evaluate, samples[key].problem.primals))
         for key, one in composites.items()
     ]
-    return is_straight(counts)
+    return len(set(counts)) == 1 and counts[0] is not None and counts[0] <= MOST_OPERATIONS
 
 
 def _together(pairs: list[Pair], known: Sequence[Pair]) -> list[Pair]:

@@ -18,14 +18,13 @@ from torch import Tensor
 
 from gradverify.model import Finding
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Layout, VjpProblem
 from gradverify.verifier.questions.samples import prepared
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.witnessing import cotangents_of, witnesses_of
 from gradverify.verifier.questions.wording import IF_VALID, declare, doubted, invented
 from gradverify.verifier.witnesses.claim import Claim, Map
-from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Difference, Values, differences
+from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Difference, Values, differences, probe
 
 Answer = TypeVar("Answer")
 
@@ -180,7 +179,7 @@ def gradients_at(
 ) -> dict[str, Tensor | None]:
     """By input what backward gives for a random grad_output there; empty where it raises."""
     problem = with_values(sample, values).problem
-    signs = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
+    signs = problem.outputs.unflatten(probe(problem.outputs.size, sample.key))
     found = problem.pull_back(problem.primals, signs)
     return {} if isinstance(found, Raised) else dict(zip(problem.input_names, found.value, strict=True))
 

@@ -18,10 +18,8 @@ import torch
 from torch import Tensor
 from torch._C import _disabled_torch_dispatch_impl, _disabled_torch_function_impl
 from torch.autograd.function import BackwardCFunction
-from torch.overrides import has_torch_function
-from torch.utils._pytree import tree_leaves
 
-from gradverify.verifier.guard.engine import ENGINE, run_every_node, vjp
+from gradverify.verifier.guard.engine import run_every_node, vjp
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 
 
@@ -73,14 +71,13 @@ class Kept:
     counter does not show.
     """
 
-    marks: list[tuple[Tensor, int, int]]
+    marks: list[tuple[Tensor, int, int | None]]
     """Each with its version and the sum of its bits."""
 
     @staticmethod
     def of(outputs: Sequence[Tensor]) -> Kept:
         """Of every Python Function behind some outputs."""
-        read = ((t, t._version, bits_of(t)) for t in _kept(outputs))  # noqa: SLF001 - its only name
-        return Kept([(t, version, bits) for t, version, bits in read if bits is not None])
+        return Kept([(t, t._version, bits_of(t)) for t in _kept(outputs)])  # noqa: SLF001 - its only name
 
     @property
     def is_written(self) -> bool:
@@ -173,10 +170,7 @@ def returned_tensors(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - what use
 
     A sparse tensor is dense to every check, like the gradient that comes back through `to_dense`.
     """
-    if not is_nested(result):
-        parts = result if isinstance(result, tuple | list) else (result,)
-        return tuple(map(_dense, parts))
-    return tuple(map(_dense, tree_leaves(_unpacked(result))))
+    return tuple(map(_dense, _leaves(result)))
 
 
 SHORTEST = 2
@@ -188,14 +182,12 @@ def foreign_kind(result: Any) -> str:  # noqa: ANN401 - what user code returned
 
     A subclass of Tensor with operations of its own, or floating numbers of 8 bits.
     """
-    if type(result) in (tuple, list):
-        return next(filter(None, map(foreign_kind, result)), "")
-    if type(result) is dict:
-        return foreign_kind(list(result.values()))
-    if _has_own_operations(type(result)):
-        return type(result).__qualname__
-    is_short = isinstance(result, Tensor) and result.is_floating_point() and result.element_size() < SHORTEST
-    return str(result.dtype) if is_short else ""
+    for one in _leaves(result):
+        if _has_own_operations(type(one)):
+            return type(one).__qualname__
+        if isinstance(one, Tensor) and one.is_floating_point() and one.element_size() < SHORTEST:
+            return str(one.dtype)
+    return ""
 
 
 def _has_own_operations(kind: type) -> bool:
@@ -221,13 +213,16 @@ def is_nested(result: Any) -> bool:  # noqa: ANN401
     return any(isinstance(p, tuple | list | dict) or dataclasses.is_dataclass(p) for p in parts)
 
 
-def _unpacked(result: Any) -> Any:  # noqa: ANN401
-    """The same with dataclasses as lists of their fields, however deep they lie."""
+def _leaves(result: Any) -> Iterator[Any]:  # noqa: ANN401
     if dataclasses.is_dataclass(result) and not isinstance(result, type):
-        return [_unpacked(getattr(result, f.name)) for f in dataclasses.fields(result)]
-    if isinstance(result, dict):
-        return [_unpacked(value) for value in result.values()]
-    return [_unpacked(value) for value in result] if isinstance(result, tuple | list) else result
+        result = [getattr(result, f.name) for f in dataclasses.fields(result)]
+    elif isinstance(result, dict):
+        result = list(result.values())
+    if isinstance(result, tuple | list):
+        for one in result:
+            yield from _leaves(one)
+    else:
+        yield result
 
 
 def _grad(
@@ -289,24 +284,6 @@ differentiate_with_graph = partial(_grad, keep=True, create=True)
 differentiate_in_place = partial(_grad, keep=False, create=False, itself=True)
 """Backward with the very tensors that are given and returned: for who looks at what becomes of them, or gives
 them their places in memory."""
-
-
-def differentiate_each(
-    outputs: Tensors, leaves: Tensors, several: Sequence[Sequence[Tensor | None]]
-) -> list[Gradients]:
-    """The same for several sets of grad_outputs; what holds of a single output is looked at once."""
-    if len(outputs) > 1 or ENGINE is None or has_torch_function((*outputs, *leaves)):
-        return [differentiate_again(outputs, leaves, cotangents) for cotangents in several]
-    (output,), found = outputs, []
-    for cotangents in several:
-        (given,) = cotangents
-        if given is None or given.shape != output.shape or given.dtype is not output.dtype:
-            found.append(differentiate_again(outputs, leaves, cotangents))
-        else:
-            own = (given.clone(),)
-            gradients = ENGINE(outputs, own, True, False, leaves, True, accumulate_grad=False)  # noqa: FBT003
-            found.append(tuple(map(_as_ours, gradients, leaves)))
-    return found
 
 
 def copies(tensors: Sequence[Tensor]) -> Tensors:

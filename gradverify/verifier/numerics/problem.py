@@ -57,8 +57,6 @@ class Block:
     device: torch.device
     start: int
     stop: int
-    chosen: tuple[tuple[int, ...], ...] | None = None
-    """Where this block holds some entries of a larger tensor: their multi-indices in it."""
 
     @property
     def span(self) -> slice:
@@ -70,17 +68,9 @@ class Block:
         """Whether the tensor itself is complex."""
         return self.dtype.is_complex
 
-    @cached_property
-    def is_plain(self) -> bool:
-        """Whether the tensor is a float64 one on the CPU, as the flat vector is."""
-        return self.dtype is torch.float64 and self.device.type == "cpu"
-
     def index(self, position: int) -> tuple[int, ...]:
         """Multi-index within the tensor of a position in the flat vector."""
-        place = position - self.start
-        if self.chosen is not None:
-            return self.chosen[place]
-        index = multi_index(place, self.shape)
+        index = multi_index(position - self.start, self.shape)
         return (*index[:-1], Part(index[-1])) if self.is_complex else index
 
 
@@ -101,32 +91,20 @@ class Layout:
         return self.blocks[-1].stop if self.blocks else 0
 
     @cached_property
-    def lengths(self) -> list[int]:
-        """How many coordinates each tensor has."""
-        return [block.stop - block.start for block in self.blocks]
-
-    @cached_property
     def slices(self) -> list[slice]:
         """Where each tensor that has coordinates lies."""
-        return [slice(block.start, block.stop) for block in self.blocks if block.stop > block.start]
+        return [block.span for block in self.blocks if block.stop > block.start]
 
     @property
     def rounding(self) -> Tensor:
         """Relative rounding of each coordinate in its tensor's own dtype."""
-        parts = [
-            torch.full((n,), _epsilon(b.dtype), dtype=torch.float64)
-            for n, b in zip(self.lengths, self.blocks, strict=True)
-        ]
+        parts = [torch.full((b.stop - b.start,), _epsilon(b.dtype), dtype=torch.float64) for b in self.blocks]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     @cached_property
     def is_double(self) -> bool:
         """Whether every tensor holds float64 numbers, or pairs of them."""
         return all(block.dtype in (torch.float64, torch.complex128) for block in self.blocks)
-
-    def first(self, count: int) -> Layout:
-        """The tensors that make up the first coordinates. `count` ends a tensor."""
-        return Layout(tuple(block for block in self.blocks if block.stop <= count))
 
     def block_of(self, position: int) -> int:
         """Which tensor a position of the flat vector belongs to."""
@@ -139,33 +117,12 @@ class Layout:
 
         Raises `ValueError` where a tensor has another shape than laid out.
         """
-        blocks = self.blocks
-        if len(blocks) == 1 == len(tensors):
-            return vector_of(tensors[0], blocks[0]).clone()
-        parts = [vector_of(tensor, block) for tensor, block in zip(tensors, blocks, strict=True)]
+        parts = [_part(tensor, block) for tensor, block in zip(tensors, self.blocks, strict=True)]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
-
-    @cached_property
-    def is_plain(self) -> bool:
-        """Whether every tensor is a float64 one on the CPU, as the flat vector is."""
-        return all(block.is_plain for block in self.blocks)
-
-    def cut(self, vector: Tensor) -> Sequence[Tensor]:
-        """The part of a vector that belongs to each tensor, still flat: views of it."""
-        return (vector,) if len(self.blocks) == 1 else vector.split_with_sizes(self.lengths)
-
-    def shaped(self, vector: Tensor) -> tuple[Tensor, ...]:
-        """Tensors of this layout's shapes: views of the vector where they can be."""
-        if not self.is_plain:
-            return self.unflatten(vector)
-        if len(self.blocks) == 1:
-            return (vector.view(self.blocks[0].shape),)
-        return tuple([part.view(b.shape) for part, b in zip(self.cut(vector), self.blocks, strict=True)])
 
     def unflatten(self, vector: Tensor) -> tuple[Tensor, ...]:
         """Cut a vector into fresh tensors of this layout's shapes, dtypes and devices."""
-        parts = self.cut(vector)
-        return tuple([tensor_of(part, block) for part, block in zip(parts, self.blocks, strict=True)])
+        return tuple(_tensor(vector[block.span], block) for block in self.blocks)
 
 
 @lru_cache(maxsize=1024)  # a small problem's proof would otherwise build several, at 10 µs each
@@ -184,31 +141,22 @@ def _epsilon(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def tensor_of(part: Tensor, block: Block) -> Tensor:
+def _tensor(part: Tensor, block: Block) -> Tensor:
     """A fresh tensor of a block's shape, dtype and device, from its part of the vector."""
-    fresh = part.view(block.shape).clone()
-    if block.is_plain:
-        return fresh
+    shaped = part.view(block.shape)
     if block.is_complex:
-        fresh = torch.view_as_complex(fresh)
-    # A copy again, so that no tensor handed out is a view of another.
-    return fresh.to(device=block.device, dtype=block.dtype, copy=True)
+        shaped = torch.view_as_complex(shaped.clone())
+    return shaped.to(device=block.device, dtype=block.dtype, copy=True)
 
 
-def vector_of(tensor: Tensor | None, block: Block) -> Tensor:
+def _part(tensor: Tensor | None, block: Block) -> Tensor:
     """A tensor as its part of the vector, a view where it can be; None stands for zeros.
 
     Raises `ValueError` where it has another shape than laid out.
     """
     if tensor is None:
         return torch.zeros(block.stop - block.start, dtype=torch.float64)
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if block.is_plain and tensor.dtype is torch.float64 and tensor.is_cpu:
-        if tensor.shape != block.shape:
-            raise ValueError(f"shape {list(tensor.shape)} where {list(block.shape)} was laid out")
-        return tensor.reshape(-1)
-    tensor = tensor.resolve_conj().resolve_neg()
+    tensor = tensor.detach().resolve_conj().resolve_neg()
     if block.is_complex and not tensor.is_complex():
         tensor = tensor.to(block.dtype)
     real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
@@ -333,30 +281,15 @@ class CallProblem(_Map):
         """Names of the differentiable arguments."""
         return tuple(a.name for a in self._differentiable)
 
-    @cached_property
-    def _holds(self) -> bool:
-        return any(a.held is not None for a in self._differentiable)
-
-    def without_held(self, primals: Sequence[Tensor]) -> list[Tensor]:
-        """Other values of the inputs with the entries set back that stay as they are."""
-        return [a.without_held(p) for a, p in zip(self._differentiable, primals, strict=True)]
-
     def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
         """Forward under `no_grad`, on the tensors given; held entries stay as they are."""
         self.counter.forward += 1
         self.random_states.replay()
         with torch.no_grad(), self.around():
-            kept = self.without_held(primals) if self._holds else primals
-            result = guard.call(self.function, *self._called_with(kept))
+            kept = [a.without_held(p) for a, p in zip(self._differentiable, primals, strict=True)]
+            result = guard.call(self.function, *substitute(self.arguments, kept))
         picked = result if isinstance(result, Raised) else self._pick(result.value)
         return picked if isinstance(picked, Raised) else Returned(copies(picked.value))
-
-    @cached_property
-    def _takes_primals_alone(self) -> bool:
-        return all(a.differentiable and a.step is None and not a.in_list for a in self.arguments)
-
-    def _called_with(self, primals: Sequence[Tensor]) -> Sequence[Any]:
-        return primals if self._takes_primals_alone else substitute(self.arguments, primals)
 
     def graph(self, primals: Sequence[Tensor]) -> Returned[Graph] | Raised:
         """Forward with its graph, on non-leaf copies of fresh leaves.
@@ -372,7 +305,7 @@ class CallProblem(_Map):
         for leaf in leaves:
             leaf.requires_grad_()
         with torch.enable_grad(), self.around():
-            arguments = self._called_with([leaf.clone() for leaf in leaves])
+            arguments = substitute(self.arguments, [leaf.clone() for leaf in leaves])
             result = guard.call(self.function, *arguments)
         if isinstance(result, Raised):
             return result
@@ -383,15 +316,8 @@ class CallProblem(_Map):
             else Returned(Graph(leaves, picked.value, of_module=self.of_module))
         )
 
-    @cached_property
-    def _shapes(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(b.shape[:-1] if b.is_complex else b.shape for b in self.outputs.blocks)
-
     def _pick(self, result: Any) -> Returned[Tensors] | Raised:  # noqa: ANN401 - what user code returned
-        expected = self._shapes
-        is_one = isinstance(result, Tensor) and result.layout is torch.strided
-        if is_one and self.output_positions == (0,) and result.shape == expected[0]:
-            return Returned((result,))
+        expected = tuple(b.shape[:-1] if b.is_complex else b.shape for b in self.outputs.blocks)
         returned = returned_tensors(result)
         picked = tuple(returned[p] for p in self.output_positions if p < len(returned))
         shapes = tuple(tuple(t.shape) if isinstance(t, Tensor) else None for t in picked)

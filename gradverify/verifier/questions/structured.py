@@ -16,14 +16,13 @@ from torch import Tensor
 from gradverify.model import Finding, Severity
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Layout
-from gradverify.verifier.numerics.tracing import operations
 from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.wording import apart, count_of, vector_entries
 from gradverify.verifier.witnesses.answers import Asked
 from gradverify.verifier.witnesses.claim import spread_of_rows
 from gradverify.verifier.witnesses.proof import differing
-from gradverify.verifier.witnesses.rounding import FACTOR
+from gradverify.verifier.witnesses.rounding import FACTOR, operations
 from gradverify.verifier.witnesses.values import probe
 
 FEW_BITS = 10
@@ -157,7 +156,7 @@ def _differ(asked: Asked, s: Structure, u: Tensor, mine: Tensor, theirs: Tensor)
 
 def _distinct(w: Tensor, outputs: Layout) -> dict[Structure, Tensor]:
     """Each structure with a grad_output of it, unless that is as another one, or of zeros as the first."""
-    parts = [part.view(block.shape) for part, block in zip(outputs.cut(w), outputs.blocks, strict=True)]
+    parts = [w[block.span].view(block.shape) for block in outputs.blocks]
     made: dict[Structure, Tensor] = {}
     for s in STRUCTURES:
         given = torch.cat([s.make(part).reshape(-1) for part in parts]) * 2.0**s.bits

@@ -20,7 +20,6 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.guard.raised_errors import describe
 from gradverify.verifier.numerics.calling import Tensors, copies, substitute
-from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.questions.call import called, is_accident, is_refusal, outputs_of
 from gradverify.verifier.questions.reading import without_reading
@@ -35,6 +34,7 @@ from gradverify.verifier.questions.verified import (
 from gradverify.verifier.questions.wording import apart, listed_names
 from gradverify.verifier.targets.operators import Operator, with_keywords
 from gradverify.verifier.witnesses.claim import rows_at
+from gradverify.verifier.witnesses.values import probe
 
 NOT_RUN, UNSUPPORTED = CheckResult(capability="not-run"), CheckResult(capability="no")
 
@@ -84,7 +84,7 @@ def forward_mode(base: Verified, first: FirstOrder) -> CheckResult:
 
 def _direction(base: Verified, chosen: tuple[int, ...]) -> Tensor:
     """A random direction in the chosen inputs, flat; zero where entries are held."""
-    v = base.inputs.unflatten(random_signs(base.inputs.size, base.sample.case.seed + 211))
+    v = base.inputs.unflatten(probe(base.inputs.size, base.sample.case.seed + 211))
     for k, (part, argument) in enumerate(zip(v, base.sample.differentiable, strict=True)):
         held = argument.held if k in chosen else ...
         if held is not None:

@@ -21,7 +21,6 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.guard.memory import filled_memory
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
-from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, CallProblem, Layout
 from gradverify.verifier.questions.call import Call, backward, called, is_accident
 from gradverify.verifier.questions.result import OTHER_VALUES
@@ -31,6 +30,7 @@ from gradverify.verifier.questions.witnessing import witnesses_of
 from gradverify.verifier.questions.wording import apart, number
 from gradverify.verifier.witnesses.claim import Map, rows_at
 from gradverify.verifier.witnesses.rounding import FACTOR, OF_A_ROW, spread
+from gradverify.verifier.witnesses.values import probe
 
 OF_TERMS = 1e-9
 """Share of the size of a gradient's terms that sums in another order may move it by, whatever is left."""
@@ -233,7 +233,7 @@ def _off(got: Tensor, wanted: Tensor) -> Tensor:
 
 def cotangents(sample: Sample) -> Tensor:
     """The grad_outputs of the verified gradient, flat: signed, never near zero, never all alike."""
-    return random_signs(sample.problem.outputs.size, sample.case.seed + 31)
+    return probe(sample.problem.outputs.size, sample.case.seed + 31)
 
 
 def drawn_again(sample: Sample, number: int = 1) -> tuple[Argument, ...] | None:

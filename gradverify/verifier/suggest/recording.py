@@ -17,7 +17,6 @@ from torch.fx.node import Node as FxNode
 from torch.utils import _pytree
 
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
-from gradverify.verifier.numerics.probes import random_signs
 from gradverify.verifier.numerics.tracing import (
     MOST_OPERATIONS,
     NoMemoryError,
@@ -29,6 +28,7 @@ from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.suggest.graph import Builder, Node, decompositions
 from gradverify.verifier.targets.forward_itself import run_watched
 from gradverify.verifier.targets.operators import Operator
+from gradverify.verifier.witnesses.values import probe
 
 NOTHING_RECORDED = "forward leaves torch nothing to differentiate (NumPy, a kernel)"
 
@@ -102,7 +102,7 @@ def record(
     wanted = [k for k, name in enumerate(names) if name in sample.problem.input_names]
     places_of_outputs = ran.differentiated(sample)
     outputs = sample.problem.outputs
-    cotangents = outputs.unflatten(random_signs(outputs.size, sample.case.seed + 47))
+    cotangents = outputs.unflatten(probe(outputs.size, sample.case.seed + 47))
     if [values[k].shape for k in places_of_outputs] != [t.shape for t in cotangents]:
         raise CannotSuggestError("it has not the outputs of forward")
     given = [*tensors, *cotangents]

@@ -12,11 +12,12 @@ import torch
 
 from gradverify.model import Engine, Finding, Outcome, Severity
 from gradverify.rules import Family
-from gradverify.verifier.numerics.tracing import short_format
 from gradverify.verifier.questions.result import CheckResult
 from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.witnessing import witnesses_of
 from gradverify.verifier.verify.table import Results, ask
+from gradverify.verifier.witnesses.rounding import SIXTEEN_BITS
 
 OPEN = frozenset({Outcome.FAILED, Outcome.INCONCLUSIVE})
 """Outcomes that rounding inside may have caused."""
@@ -41,14 +42,21 @@ def carried_out_in_float64(
         return None
     blocks = (*sample.inputs.blocks, *sample.problem.outputs.blocks)
     doubles = all(b.dtype in {torch.float64, torch.complex128} for b in blocks)
-    short = short_format(sample.problem) if doubles else ""
-    if not short:
+    seen = witnesses_of(sample).of(sample).formats or frozenset()
+    if not doubles or not seen & SIXTEEN_BITS:
         return None
-    if getattr(torch, short).is_floating_point:
+    coarsest = min(seen & SIXTEEN_BITS, key=_fineness)
+    short = str(coarsest).removeprefix("torch.")
+    if coarsest.is_floating_point:
         long = prepare(replace(subject, short=short), sample.case, sample.point, sample.draw)
         if isinstance(long, Sample):
             return (long, *ask(long, wanted))
     return sample, {family: _untold(sample, result, short) for family, result in results.items()}, ""
+
+
+def _fineness(dtype: torch.dtype) -> float:
+    """Sorts the coarsest format first, integers before it."""
+    return -torch.finfo(dtype).eps if dtype.is_floating_point else -torch.inf
 
 
 def computes_in(sample: Sample, results: Results) -> Finding:

@@ -47,7 +47,7 @@ class Claim:
         if isinstance(found, Raised):
             self._graph = None
             return found
-        rows = torch.stack([self._flat(g) for g in found.value]) if found.value else torch.zeros(0, 0)
+        rows = torch.stack([self._flat(g) for g in found.value])
         return rows if self.held is None else torch.where(self.held, 0.0, rows)
 
     def row(self, cotangent: Tensor) -> Tensor | Raised:
@@ -58,27 +58,6 @@ class Claim:
     def afresh(self) -> Claim:
         """The same from a forward of its own: a backward that spoils what it saved shows in the other."""
         return Claim(self.problem, held=self.held, rounded=self.rounded)
-
-    def jvp(self, v: Tensor) -> Tensor | None:
-        """Av (M) by differentiating backward, which is linear in grad_output; None where that cannot be done.
-
-        Of a derived witness alone: torch's own operations have a second derivative.
-        """
-        made = self.problem.graph(self.problem.primals)
-        if isinstance(made, Raised):
-            return None
-        outputs, leaves = made.value.outputs, made.value.leaves
-        u = tuple(torch.zeros_like(o).requires_grad_() for o in outputs)
-        directions = self.inputs.unflatten(v)
-        try:
-            gradients = torch.autograd.grad(outputs, leaves, u, create_graph=True, allow_unused=True)
-            pairs = [(g, d) for g, d in zip(gradients, directions, strict=True) if _has_graph(g)]
-            if not pairs:
-                return None
-            found = torch.autograd.grad([g for g, _ in pairs], u, [d for _, d in pairs], allow_unused=True)
-        except Exception:  # noqa: BLE001 - whatever a formula of torch's cannot do
-            return None
-        return self.problem.outputs.flatten(found)
 
     def _shaped(self, cotangent: Tensor) -> tuple[Tensor, ...]:
         if self.rounded is not None:
@@ -91,10 +70,6 @@ class Claim:
         return self.inputs.flatten(gradients)
 
 
-def _has_graph(gradient: Tensor | None) -> bool:
-    return gradient is not None and gradient.requires_grad
-
-
 def rows_at(problem: Map, x: Tensor, cotangents: Tensor) -> Tensor | None:
     """The gradients for some grad_outputs (K × M) at another point: K × N; None where that raises."""
     inputs = Layout.of(problem.primals)
@@ -105,12 +80,11 @@ def rows_at(problem: Map, x: Tensor, cotangents: Tensor) -> Tensor | None:
     return None if isinstance(found, Raised) else torch.stack([inputs.flatten(g) for g in found.value])
 
 
-def spread_of_rows(
-    problem: Map, cotangents: Tensor, epsilon: float, *, branches: bool = False
-) -> Tensor | None:
+def spread_of_rows(problem: Map, cotangents: Tensor, epsilon: float) -> Tensor | None:
     """How far rounding in a precision moves the gradients for some grad_outputs (K × N); see `spread`."""
+    twice = isinstance(problem, VjpProblem)  # whose branches may be a mistake
     x = Layout.of(problem.primals).flatten(problem.primals)
-    return spread(lambda moved: rows_at(problem, moved, cotangents), x, epsilon, branches=branches)
+    return spread(lambda moved: rows_at(problem, moved, cotangents), x, epsilon, branches=twice)
 
 
 def units(count: int, rows: Sequence[int] | None = None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
@@ -12,7 +13,6 @@ from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.witnesses.answers import Asked, Judgement, Reason
 from gradverify.verifier.witnesses.digits import (
     ask_for_rounding,
-    doubt_digits_of_derived,
     doubt_short_formats,
     look_for_lost_digits,
 )
@@ -31,7 +31,6 @@ from gradverify.verifier.witnesses.open_entries import (
 from gradverify.verifier.witnesses.proof import Proof
 from gradverify.verifier.witnesses.rounding import DRAWS
 from gradverify.verifier.witnesses.summing import answers
-from gradverify.verifier.witnesses.values import BETWEEN
 
 BLUR = 0.1
 """A slope is seen if its error is within this share of the larger of slope and claim."""
@@ -58,7 +57,6 @@ def decided(asked: Asked, proof: Proof) -> Judgement | Raised:
     see_ties(c)
     _measure(c)
     look_beside_kinks(c)
-    doubt_digits_of_derived(c)
     ask_for_rounding(c)
     doubt_short_formats(c)
     if c.asked.loops:
@@ -87,8 +85,8 @@ def _columns(c: Open) -> Iterator[int]:
     if c.theirs is not None and bool(c.apart.any()):
         yield from _differing_columns(c)
         return
-    for own, residual in _open_inputs(c):
-        yield from _located(c, own, residual)
+    for own in c.inputs.slices:
+        yield from _located(c, own)
     if c.theirs is None:
         every = [k for k in range(len(c.values.x)) if c.values.scale[k] > 0]
         yield from every[:: max(1, len(every) // 16)]
@@ -106,24 +104,8 @@ def _differing_columns(c: Open) -> Iterator[int]:
         each.append(
             [here[0], *here[1 :: max(1, len(here) // (MOST_COLUMNS - 1))]][:MOST_COLUMNS] if here else []
         )
-    for rank in range(MOST_COLUMNS):
-        yield from (columns[rank] for columns in each if len(columns) > rank)
-
-
-def _open_inputs(c: Open) -> list[tuple[slice, Tensor]]:
-    """Inputs along which alone the test does not close, and the residuals; all else of them is right."""
-    found = []
-    for own in c.inputs.slices:
-        residual = _residual(c, own)
-        if residual is None or bool((residual.abs() > _limit(c)).any()):
-            found.append((own, residual if residual is not None else torch.zeros(0)))
-        elif c.theirs is None or c.asked.hides:
-            c.state[:, own] = RIGHT
-    return found
-
-
-def _limit(c: Open) -> float:
-    return float(c.values.steps.proofs[0][1] * max(1, c.outputs.size) ** 0.5)
+    for columns in zip_longest(*each):  # the worst of each input first
+        yield from (k for k in columns if k is not None)
 
 
 def _residual(c: Open, columns: slice | Tensor, step: float | None = None) -> Tensor | None:
@@ -139,10 +121,12 @@ def _residual(c: Open, columns: slice | Tensor, step: float | None = None) -> Te
     return u @ slope - c.proof.gradients[:, columns] @ taken[columns]
 
 
-def _located(c: Open, own: slice, residual: Tensor) -> Iterator[int]:
-    """One column of an input in which the residual lies, by halving."""
-    start, stop = own.start, own.stop
-    while stop - start > 1 and c.left >= 4 and residual.numel():
+def _located(c: Open, own: slice) -> Iterator[int]:
+    """One column of an input in which the residual lies, by halving; none where the test closes on it."""
+    start, stop, residual = own.start, own.stop, _residual(c, own)
+    if residual is not None and _closes(c, residual, c.values.steps.proofs[0][1]):
+        return
+    while stop - start > 1 and c.left >= 4 and residual is not None:
         middle = (start + stop) // 2
         first = _residual(c, slice(start, middle))
         if first is None:
@@ -153,6 +137,10 @@ def _located(c: Open, own: slice, residual: Tensor) -> Iterator[int]:
         (start, stop), residual = ((start, middle), first) if low else ((middle, stop), second)
     if c.values.scale[start] > 0:
         yield start
+
+
+def _closes(c: Open, residual: Tensor, limit: float) -> bool:
+    return bool((residual.abs() <= limit * max(1, c.outputs.size) ** 0.5).all())
 
 
 def _decide(c: Open, column: int) -> None:
@@ -208,9 +196,10 @@ def _of_no_number(c: Open, k: int, column: int) -> int:
         return UNSEEN
     if _has_slopes(c, column):  # of a row without one NaN says so, and 0 * inf is NaN in the others
         return BOTH if finite else WRONG
-    if finite and asked.trust.confirmed and not asked.hides and not bool(c.rough.any()):
+    told = asked.declared and isinstance(asked.problem, CallProblem)
+    if finite and asked.trust.confirmed and not asked.hides and (told or not bool(c.rough.any())):
         return WRONG
-    return OPEN if finite and asked.declared and isinstance(asked.problem, CallProblem) else UNSEEN
+    return OPEN if finite and told else UNSEEN
 
 
 def _has_slopes(c: Open, column: int) -> bool:
@@ -226,10 +215,10 @@ def _has_slopes(c: Open, column: int) -> bool:
 def _if_it_stays(c: Open, k: int, column: int) -> int:
     """Wrong if another set of steps refutes the claim as well; open where it cannot be asked."""
     if column not in c.again:
-        if c.left < DRAWS + len(c.values.steps.levels) * (6 + len(BETWEEN)):
+        if c.left < DRAWS + len(c.values.steps.levels) * 6:
             return OPEN
         c.values.know_noise()
-        c.again[column] = c.slope(column, OTHER_SHARE, wary=True)
+        c.again[column] = c.slope(column, OTHER_SHARE)
     value, error, low, high = c.weighed(c.again[column])
     if bool(high[k] > low[k]) or not bool(error[k].isfinite()):
         return OPEN
@@ -246,7 +235,7 @@ def _prove_the_rest(c: Open) -> None:
         columns = own.start + rest.nonzero()[:, 0]
         for step, limit in c.values.steps.proofs if bool(rest.any()) else ():
             residual = _residual(c, columns, step) if c.left >= 4 else None
-            if residual is not None and bool((residual.abs() <= limit * max(1, c.outputs.size) ** 0.5).all()):
+            if residual is not None and _closes(c, residual, limit):
                 untried = c.state[:, columns] == UNTRIED
                 c.state[:, columns] = torch.where(untried, RIGHT, c.state[:, columns])
                 break

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.witnesses.answers import Reason
 from gradverify.verifier.witnesses.claim import spread_of_rows
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, RIGHT, UNSEEN, WRONG, Open
 from gradverify.verifier.witnesses.proof import DIGITS_LOST
 from gradverify.verifier.witnesses.rounding import (
+    EIGHT_BITS,
     OF_A_ROW,
     OF_FEW_BITS,
     OF_FLOAT32,
@@ -21,6 +21,7 @@ from gradverify.verifier.witnesses.rounding import (
     Formats,
     explained,
 )
+from gradverify.verifier.witnesses.values import EPSILON
 
 ROUNDINGS = 10.0
 """Spreads of both by which two right gradients may differ."""
@@ -30,7 +31,7 @@ MOST_ROUNDED = 3
 
 
 def ask_for_rounding(c: Open) -> None:
-    """Take back what the rounding of backward, or of derived, explains."""
+    """Take back what the rounding of backward explains, or of derived where no slope was measured."""
     suspect = (c.state == WRONG) | (c.state == BOTH) | (c.state == OPEN)
     suspect &= c.mine.isfinite()
     c.rounded = torch.zeros_like(suspect)
@@ -44,10 +45,14 @@ def ask_for_rounding(c: Open) -> None:
         return
     rows.sort(key=lambda k: -float(off[k].max() / (c.mine[k].abs().max() + 1e-300)))
     chosen = rows[:MOST_ROUNDED]
-    twice = isinstance(c.asked.problem, VjpProblem)  # whose branches may be a mistake
-    moved = spread_of_rows(c.asked.problem, c.u[chosen], c.values.steps.epsilon, branches=twice)
+    moved = spread_of_rows(c.asked.problem, c.u[chosen], c.values.steps.epsilon)
     if moved is None:
         return
+    witness = c.asked.witness
+    theirs = None if witness is None else spread_of_rows(witness.problem, c.u[chosen], EPSILON)
+    if theirs is not None:
+        theirs[:, list(c.slopes)] = 0.0
+        moved = torch.maximum(moved, theirs)
     allowed = explained(moved, c.mine[chosen], c.unseen() if c.asked.limited else None)
     held = suspect[chosen] & (off[chosen] <= allowed + c.error[chosen])
     if bool((suspect[chosen] & ~held).any()):
@@ -62,38 +67,12 @@ def ask_for_rounding(c: Open) -> None:
     c.rounded &= off > c.unseen()
 
 
-def doubt_digits_of_derived(c: Open) -> None:
-    """An entry that no slope refutes cannot be told where derived itself rounds by as much as it differs."""
-    witness, theirs = c.asked.witness, c.theirs
-    if theirs is None or witness is None or c.values.steps.is_short:
-        return
-    by_slopes = (c.mine - c.value).abs() > torch.maximum(c.error, (theirs - c.value).abs())
-    by_slopes[:, [k for k in range(c.mine.shape[1]) if k not in c.slopes]] = False
-    suspect = ((c.state == WRONG) | (c.state == OPEN)) & c.apart & ~by_slopes & c.mine.isfinite()
-    rows = suspect.any(dim=1).nonzero()[:, 0].tolist()
-    if not rows:
-        return
-    off = ((c.mine - theirs).abs() * suspect).nan_to_num(torch.inf)
-    rows.sort(key=lambda k: -float(off[k].max() / (theirs[k].abs().max() + 1e-300)))
-    chosen = rows[:MOST_ROUNDED]
-    moved = spread_of_rows(witness.problem, c.u[chosen], c.values.steps.epsilon)
-    if moved is None:
-        return
-    allowed = explained(moved, theirs[chosen], c.unseen())
-    held = suspect.clone()  # what explains the worst rows explains the others
-    held[chosen] &= off[chosen] <= allowed
-    if bool((held[chosen] == suspect[chosen]).all()):
-        c.state[held] = UNSEEN
-
-
 def _within(c: Open, chosen: Sequence[int], allowed: Tensor) -> Tensor:
-    """Entries that are derived's: of the chosen rows to what is allowed, of others to it or to its share."""
+    """Entries that are derived's, to what is allowed, or its share of their row."""
     assert c.theirs is not None  # noqa: S101 - for the type checker
     size = c.mine.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True)
-    share = float((allowed / size[list(chosen)].clamp_min(1e-300)).max())
-    bars = (min(share, OF_A_ROW) * size).clamp_min(float(allowed.max())).expand_as(c.mine).clone()
-    bars[list(chosen)] = allowed
-    return (c.mine - c.theirs).abs() <= bars
+    share = min(OF_A_ROW, float((allowed / size[list(chosen)].clamp_min(1e-300)).max()))
+    return (c.mine - c.theirs).abs() <= (share * size).clamp_min(float(allowed.max()))
 
 
 def look_for_lost_digits(c: Open) -> None:
@@ -131,8 +110,8 @@ def doubt_short_formats(c: Open) -> None:
     for pair in c.pairs():
         slight = suspect[pair.at]
         # Numbers kept in 8 bits have one scale for a whole tensor.
-        largest = size[pair.at].max() if torch.int8 in short else size[pair.at].amax(dim=1, keepdim=True)
-        if torch.int8 not in c.asked.formats:  # else forward is a staircase, which has no slope
+        largest = size[pair.at].max() if short & EIGHT_BITS else size[pair.at].amax(dim=1, keepdim=True)
+        if not c.asked.formats & EIGHT_BITS:  # else forward is a staircase, which has no slope
             slight = slight & (off[pair.at] <= (OF_FEW_BITS if few else OF_FLOAT32) * largest)
         if bool(slight.any()):
             c.state[pair.at] = torch.where(slight, OPEN, c.state[pair.at])

@@ -17,7 +17,7 @@ def judge(asked: Asked, *, prove: bool) -> Judgement | Raised:  # noqa: PLR0911 
     """Judge the claim; `prove` at the first draw of a listed case. What backward raises is handed back."""
     pairs = pairs_of(asked.problem)
     if not asked.values.x.numel() or not asked.problem.outputs.size:
-        return Judgement(dict.fromkeys(pairs, Right()), frozenset())
+        return Judgement(dict.fromkeys(pairs, Right()), frozenset(), closed=True)
     if (not prove or asked.wrong) and asked.witness is not None:
         differing = compared(asked)
         if isinstance(differing, Raised):

@@ -49,8 +49,12 @@ def see_ties(c: Open) -> None:
         return
     ways = [probe(len(c.values.x), c.asked.key + 31 + k) for k in range(2)]
     found = _beside(c, ways, BESIDE)
-    near = _beside(c, ways, BESIDE / NEARER) if found is not None and _may_tie(c, found) else None
-    if found is None or (near is None and _may_tie(c, found)):
+    if found is None:
+        return
+    # An entry that differs is another beside the point, or one is no number.
+    may_tie = bool((_moved(c, found) & c.apart).any()) or not bool(c.mine.isfinite().all())
+    near = _beside(c, ways, BESIDE / NEARER) if may_tie else None
+    if may_tie and near is None:
         return
     torn = other = torch.zeros_like(apart)
     if near is not None:
@@ -60,32 +64,24 @@ def see_ties(c: Open) -> None:
         other = _moved(c, found) & stays
         torn = other & ((near - found).abs().amax(dim=0) <= SAME_SIDE * before)
     c.rough = other.any(dim=1) | ~found.isfinite().all(dim=2).all(dim=0)
-    c.ways, c.nearby, several = ways, [*found], False
-    for k in (torn & apart).any(dim=1).nonzero()[:, 0].tolist():
+    c.ways, c.nearby = ways, [*found]
+    rows = (torn & apart).any(dim=1).nonzero()[:, 0].tolist()
+    for k in rows:
         c.state[k, apart[k]] = TORN if k < c.count else RIGHT
         c.settled[k] |= apart[k]
-        several |= k >= c.count
-    if several and not c.count:
+    if rows and not c.count:
         _ask_for_rows(c, apart)
-
-
-def _may_tie(c: Open, nearby: Tensor) -> bool:
-    """Whether an entry that differs is another beside the point, or one is no number."""
-    return bool((_moved(c, nearby) & c.apart).any()) or not bool(c.mine.isfinite().all())
 
 
 def see_a_tie_by_values(c: Open, column: int) -> None:
     """Mark a column whose slope is another beside the point: there it is no derivative at the point."""
     if c.left < 7 or len(c.values.steps.levels) <= 3:
         return
-    v = c.values.unit(column)
-    size = float(v[column])
+    v, found = c.values.unit(column), c.slopes[column]
     near = c.values.beside(BESIDE, c.asked.key + 53).at_level(v, c.values.steps.levels[2])
-    found, d = c.slopes[column], near.value
-    room = (near.error(torch.zeros_like(d)) + found.error * abs(size)) + OF_A_SLOPE * (
-        d.abs() + (found.value * size).abs()
-    )
-    other = c.u.abs() @ ((d - found.value * size).abs() > room).double() > 0
+    d, s = near.value, found.value * float(v[column])
+    room = near.error(near.noise) + found.error * float(v[column].abs()) + OF_A_SLOPE * (d.abs() + s.abs())
+    other = c.u.abs() @ ((d - s).abs() > room).double() > 0
     c.state[(c.state[:, column] == WRONG) & other, column] = TORN
 
 
@@ -117,14 +113,11 @@ def _ask_for_rows(c: Open, apart: Tensor) -> None:
     assert witness is not None and c.theirs is not None  # noqa: S101 - for the type checker
     columns, rows = apart.any(dim=0).nonzero()[:, 0].tolist(), dict[int, None]()
     for column in columns[:: max(1, len(columns) // MOST_COLUMNS)][:MOST_COLUMNS]:
-        along = torch.zeros_like(c.values.x)
-        along[column] = 1.0
-        slopes = witness.jvp(along)
-        if slopes is not None:
-            rows |= dict.fromkeys(slopes.abs().nan_to_num(0.0).argsort(descending=True)[:2].tolist())
+        change = c.values.at(c.values.x + BESIDE * c.values.unit(column)) - c.values.centre
+        rows |= dict.fromkeys(change.abs().nan_to_num(0.0).argsort(descending=True)[:2].tolist())
     chosen = units(c.outputs.size, list(rows))
     mine, theirs = c.asked.claim.rows(chosen), witness.rows(chosen)
-    if isinstance(mine, Raised) or isinstance(theirs, Raised) or not rows:
+    if isinstance(mine, Raised) or isinstance(theirs, Raised):
         c.state[apart] = OPEN
         return
     c.single = {len(c.u) + k: row for k, row in enumerate(rows)}

@@ -153,7 +153,7 @@ class Open:
         half = self.u.abs() @ torch.where(found.kink, (found.high - found.low) / 2, 0.0)
         return value, torch.where(unknown, torch.inf, error), value - half, value + half
 
-    def slope(self, column: int, share: float = 1.0, *, wary: bool = False) -> Slope:
+    def slope(self, column: int, share: float = 1.0) -> Slope:
         """Per unit of the coordinate."""
         v = self.values.unit(column)
         size = float(v[column].abs())
@@ -161,7 +161,7 @@ class Open:
             nothing = torch.zeros(self.outputs.size, dtype=torch.float64)
             is_held = bool(self.values.held[column]) if self.values.held is not None else False
             return Slope(nothing, nothing if is_held else nothing + torch.inf, nothing, nothing)
-        found = self.values.slope(v, share, wary=wary).times(1 / size)
+        found = self.values.slope(v, share).times(1 / size)
         if float(v[column]) < 0:
             found = Slope(-found.value, found.error, -found.high, -found.low)
         return found

@@ -46,18 +46,16 @@ def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
     off = differing(asked, mine, theirs, cotangents)
     found: dict[tuple[int, int], Wrong] = {}
     full = [o for o, b in enumerate(outputs.blocks) if b.stop > b.start]
-    for k, row in enumerate(off):
+    for k, output in enumerate(full):
         for i, own in enumerate(asked.values.inputs.blocks):
-            here = row[own.start : own.stop].nonzero()[:, 0].tolist()
-            if here and k < len(full):
+            here = off[k, own.span].nonzero()[:, 0].tolist()
+            if here:
                 j = own.start + here[0]
                 entry = Entry(None, j, float(mine[k, j]), float(theirs[k, j]), torch.inf)
-                found[full[k], i] = Wrong(
-                    (entry,), len(here), own.stop - own.start, 0.0, both=False, again=True
+                found[output, i] = Wrong(
+                    (entry,), len(here), off[k, own.span].numel(), 0.0, both=False, again=True
                 )
-            elif here and not any(pair[1] == i for pair in found):
-                found[-1, i] = Wrong((), 0, 0, 0.0, both=False)  # of all outputs together: nobody's yet
-    return found
+    return found if found or not bool(off.any()) else None  # of all outputs together alone: nobody's yet
 
 
 def _both(asked: Asked, witness: Claim, cotangents: Tensor) -> tuple[Tensor, Tensor] | Raised | None:

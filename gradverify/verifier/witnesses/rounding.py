@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.guard.dispatching import Dispatched, line_of_caller
 
 DRAWS = 8
@@ -50,14 +51,14 @@ UNITS = {
 }
 """Half the distance from 1 to the next number."""
 
-SHORT = frozenset({torch.float32, torch.complex64, torch.bfloat16, torch.float16})
+SHORT = frozenset(UNITS) - {torch.float64, torch.complex128}
 """Formats with fewer digits than float64."""
-
-SIXTEEN_BITS = frozenset({torch.bfloat16, torch.float16, torch.int8})
-"""Formats whose steps no difference quotient sees through; int8 stands for numbers kept in 8 bits."""
 
 EIGHT_BITS = frozenset({torch.int8, torch.uint8, torch.float8_e4m3fn, torch.float8_e5m2})
 """Formats of what floats are quantised to."""
+
+SIXTEEN_BITS = EIGHT_BITS | {torch.bfloat16, torch.float16}
+"""Formats whose steps no difference quotient sees through."""
 
 OF_FLOAT32 = 2.0**-18
 """The same of a few dozen roundings of float32."""
@@ -68,8 +69,7 @@ OF_FEW_BITS = 2.0**-6
 EXACT = frozenset(
     [
         "clone",
-        "_to_copy",
-        "copy_",
+        "to_copy",
         "copy",
         "neg",
         "abs",
@@ -86,7 +86,6 @@ EXACT = frozenset(
         "cat",
         "stack",
         "relu",
-        "relu_",
         "clamp",
         "clamp_min",
         "clamp_max",
@@ -98,31 +97,18 @@ EXACT = frozenset(
         "sort",
         "topk",
         "masked_fill",
-        "masked_fill_",
         "fill",
-        "fill_",
         "fill_scalar",
-        "zero_",
+        "zero",
         "zeros",
-        "zeros_like",
         "ones",
-        "ones_like",
         "full",
-        "full_like",
         "arange",
         "empty",
-        "empty_like",
         "empty_strided",
-        "new_empty",
-        "new_empty_strided",
-        "new_zeros",
-        "new_ones",
-        "new_full",
         "eye",
         "scatter",
-        "scatter_",
         "index_put",
-        "index_put_",
         "tril",
         "triu",
         "flip",
@@ -133,12 +119,12 @@ EXACT = frozenset(
         "eq",
         "lift_fresh",
         "lift_fresh_copy",
-        "_unsafe_view",
+        "unsafe_view",
         "im2col",
         "repeat",
         "argmax",
         "argmin",
-        "_local_scalar_dense",
+        "local_scalar_dense",
         "scalar_tensor",
         "select_backward",
         "slice_backward",
@@ -148,12 +134,9 @@ EXACT = frozenset(
         "diagonal_copy",
         "rand",
         "randn",
-        "rand_like",
-        "randn_like",
         "bernoulli",
-        "bernoulli_",
-        "uniform_",
-        "normal_",
+        "uniform",
+        "normal",
         "one_hot",
         "max_pool2d_with_indices",
         "masked_select",
@@ -164,15 +147,14 @@ EXACT = frozenset(
         "heaviside",
         "threshold",
         "hardtanh",
-        "set_",
-        "resize_",
+        "set",
+        "resize",
         "view_as_complex",
         "view_as_real",
         "threshold_backward",
         "logical_not",
         "polar",
         "index_fill",
-        "index_fill_",
         "take",
         "put",
         "frac",
@@ -183,7 +165,7 @@ EXACT = frozenset(
         "item",
     ]
 )
-"""Operations of torch that round nothing."""
+"""Operations of torch that round nothing, without what marks those in place, private, or `like` another."""
 
 
 class Arithmetic(Dispatched):  # type: ignore[no-untyped-call]
@@ -215,7 +197,8 @@ class Arithmetic(Dispatched):  # type: ignore[no-untyped-call]
 def _rounds(func: Any) -> bool:  # noqa: ANN401
     schema = func._schema  # noqa: SLF001 - it has no public name
     is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
-    return not is_view and schema.name.partition("::")[2] not in EXACT
+    name = schema.name.partition("::")[2].strip("_").removeprefix("new_").removesuffix("_like")
+    return not is_view and name not in EXACT
 
 
 class Formats(Dispatched):  # type: ignore[no-untyped-call]
@@ -230,6 +213,8 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
         self.through: Any = WeakTensorKeyDictionary()
         self.moves: Any = WeakTensorKeyDictionary()
         self.outside: Any = WeakTensorKeyDictionary()
+        self.count = 0
+        """Operations so far."""
         self.made = ""
         """The first line on which numbers of float32 are made out of none, as those without a dtype are."""
         for one in inputs or ():
@@ -237,6 +222,7 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
 
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run one operation; its results have gone through what they are and were made of."""
+        self.count += 1
         result = func(*args, **given)
         read = [a for a in _pytree.tree_leaves((args, dict(given))) if isinstance(a, Tensor)]
         made_of = {f for a in read for f in self.of(a)}
@@ -247,9 +233,9 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
             self.moves[one], self.outside[one] = moves, from_outside
             if not read and one.dtype is torch.float32 and not self.made:
                 self.made = line_of_caller()
-            if moves and one.dtype in EIGHT_BITS and any(map(_is_float, read)):
-                self.through[one] = made_of | {torch.int8}
-            elif one.dtype in UNITS or torch.int8 in made_of:
+            if moves and _has_levels(one) and any(map(_is_float, read)):
+                self.through[one] = made_of | {one.dtype}
+            elif one.dtype in UNITS or made_of & EIGHT_BITS:
                 self.through[one] = self.of(one) | made_of
         return result
 
@@ -265,8 +251,20 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
         """Short formats that a tensor has gone through."""
         known: frozenset[torch.dtype] = self.through.get(tensor, frozenset())
         if self.every and tensor.dtype in EIGHT_BITS:
-            return known | {torch.int8}
+            return known | {tensor.dtype}
         return known | {tensor.dtype} if tensor.dtype in SHORT and self._moves(tensor) else known
+
+
+def _has_levels(one: Tensor) -> bool:
+    """Whether it is what numbers were quantised to: signs and masks have no more than two levels."""
+    return one.dtype in EIGHT_BITS and bool(one.numel()) and bool(one.abs().max() > 1)
+
+
+def operations(call: Callable[[], object]) -> int | None:
+    """How many a call runs; None where it raises. A loop runs more at a larger size."""
+    with Formats() as seen:
+        result = call()
+    return None if isinstance(result, Raised) else seen.count
 
 
 def _is_float(one: Tensor) -> bool:
@@ -303,13 +301,13 @@ def spread(
         return None
     line = torch.stack([graded[0], graded[1], found[0], graded[2], graded[3]])
     bend = (line[:-2] - 2 * line[1:-1] + line[2:]).abs().amax(0).nan_to_num(0.0) / 2
-    whole, still = torch.maximum(_deviation(found), bend), _deviation(found[:STILL])
+    whole = torch.maximum(_deviation(found), bend)
     if not branches:
         return whole
     off = (torch.cat([found[STILL:], graded]) - found[0]).abs()
-    jump = off.amax(0)
-    jumps = ((off <= OF_A_JUMP * jump) | (off >= (1 - OF_A_JUMP) * jump)).all(0)
-    return torch.where((whole > FACTOR * still) & jumps, still, whole)
+    share = off / off.amax(0)
+    jumps = ((share <= OF_A_JUMP) | (share >= 1 - OF_A_JUMP)).all(0)
+    return torch.where(jumps, _deviation(found[:STILL]), whole)
 
 
 def _drawn(

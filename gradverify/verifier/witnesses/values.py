@@ -17,7 +17,6 @@ At an end of a declared range the same is done to one side alone: forward is nev
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -108,9 +107,6 @@ ONE_SIDED_LOW = ((0, 1, 2, 3, 4), (-25 / 12, 48 / 12, -36 / 12, 16 / 12, -3 / 12
 GAIN = {True: 1.1, False: 12.7}
 """What a unit of noise in f is in D6, in units of 1/step: the root of the summed squares of the weights."""
 
-BETWEEN = (0.381966, 1.618034, 2.236068)
-"""Where values between those of a stencil are asked: on a line that rounding to a grid makes, none is."""
-
 SIXTH = 924.0**0.5
 """Root of the summed squares of 1, 6, 15, 20, 15, 6, 1."""
 
@@ -180,28 +176,18 @@ class Level:
         return SAFETY * (self.truncation + self.gain * torch.maximum(self.noise, floor) / self.step)
 
 
-def _shrinks(level: Level, levels: Sequence[Level]) -> Tensor:
-    """Rows whose slope goes to zero with the step (bool, M): of x |x| no two orders agree at zero."""
-    wider = [other.value.abs() for other in levels if other.step > level.step]
-    if not wider:
-        return torch.zeros_like(level.far)
-    return level.value.abs() <= torch.stack(wider).nan_to_num(0.0).amin(dim=0) / SHRINKS
-
-
-def _best_of(levels: Sequence[Level], *, wary: bool = False) -> tuple[Tensor, Tensor]:
+def _best_of(levels: Sequence[Level]) -> tuple[Tensor, Tensor]:
     """Row by row the derivative with the smallest error.
 
     Noise does not shrink with the step, curves and oscillations do: what a smaller step shows is noise at a
-    larger one, too, which may have been lucky. If `wary`, so is what any other step shows but the largest:
-    numbers that are rounded to a grid may lie on a line that is not theirs.
+    larger one, too, which may have been lucky.
     """
     best = error = torch.zeros(0)
-    largest = max(level.step for level in levels)
     for number, level in enumerate(levels):
-        smaller = [o.noise for o in levels if o.step < level.step or (wary and o.step < largest)]
+        smaller = [o.noise for o in levels if o.step < level.step]
         floor = torch.stack(smaller).nan_to_num(0.0).amax(dim=0) if smaller else torch.zeros_like(level.noise)
         e = level.error(floor)
-        known = level.value.isfinite() & e.isfinite() & ~(level.far & ~_shrinks(level, levels))
+        known = level.value.isfinite() & e.isfinite() & ~level.far
         d, e = torch.where(known, level.value, 0.0), torch.where(known, e, torch.inf)
         if not number:
             best, error = d, e
@@ -285,16 +271,12 @@ class Values:
 
     def _moved(self, v: Tensor, step: float) -> tuple[Callable[[float], Tensor], Tensor]:
         """F at multiples of a step along v, and the direction of the steps that are really taken."""
-        wide = self.inputs.is_double
-        taken = (self.x + step * v) - self.x if wide else self._rounded(self.x + step * v) - self.x
+        taken = self.inputs.flatten(self.inputs.unflatten(self.x + step * v)) - self.x
 
         def value(k: float) -> Tensor:
             return self.centre if k == 0 else self.at(self.x + k * taken)
 
         return value, taken / step
-
-    def _rounded(self, x: Tensor) -> Tensor:
-        return self.inputs.flatten(self.inputs.unflatten(x))
 
     def _two_sided(self, v: Tensor) -> bool:
         return not bool(((self.inward != 0) & (v != 0)).any())
@@ -305,8 +287,8 @@ class Values:
         value, taken = self._moved(v, step)
         return _combined({k: value(k) for k in offsets}, offsets, weights) / step, taken
 
-    def at_level(self, v: Tensor, step: float, *, wary: bool = False) -> Level:
-        """D6 along v with what it takes to know its error; if `wary`, with values between the others."""
+    def at_level(self, v: Tensor, step: float) -> Level:
+        """D6 along v with what it takes to know its error."""
         two = self._two_sided(v)
         value, _ = self._moved(v, step)
         offsets, weights = TWO_SIDED if two else ONE_SIDED
@@ -322,27 +304,22 @@ class Values:
         noise = torch.maximum(noise, self.steps.epsilon * self.centre.abs())
         if self.noise is not None:
             noise = torch.maximum(noise, self.noise)
-        for t in BETWEEN if wary else ():
-            places = range(-3, 4) if two else range(7)
-            of_each = torch.tensor([_lagrange(k, t, places) for k in places], dtype=torch.float64)
-            off = (value(t) - torch.tensordot(of_each, torch.stack(row), dims=1)).abs()
-            noise = torch.maximum(noise, 2 * off / float((1 + (of_each**2).sum()) ** 0.5))
         truncation = (d6 - d4).abs()
         apart = ~(truncation <= CONVERGED * d6.abs())
         shaped = truncation > FACTOR * GAIN[two] * floor / step
         truncation = torch.where(apart, 4 * truncation, truncation)
         return Level(step, d6, truncation + EPSILON * d6.abs(), noise, GAIN[two], apart & shaped)
 
-    def slope(self, v: Tensor, share: float = 1.0, *, wary: bool = False) -> Slope:
+    def slope(self, v: Tensor, share: float = 1.0) -> Slope:
         """The derivative along v, row by row the best of several steps; a kink where no step is good."""
         levels: list[Level] = []
         kinks: Slope | None = None
         best = error = torch.zeros(0)
         for number, step in enumerate(self.steps.levels):
-            levels.append(self.at_level(v, step * share, wary=wary))
-            best, error = _best_of(levels, wary=wary)
+            levels.append(self.at_level(v, step * share))
+            best, error = _best_of(levels)
             fine = bool((error <= FINE * (best.abs() + best.abs().nan_to_num(0.0).mean())).all())
-            if fine and number != 1 and not wary:  # the noise of that step shows at the next alone
+            if fine and number != 1:  # the noise of that step shows at the next alone
                 return Slope(best, error, best, best)
             if number == 1 and self._two_sided(v):
                 kinks = self._with_kinks(v, share, best, error)
@@ -388,11 +365,6 @@ class Values:
         floor = float(known.mean()) / WEIGHED if known.numel() and float(known.mean()) > 0 else 1.0
         u = torch.where(size.isfinite(), probe(len(d), key) / (size + floor), 0.0)
         return u if rows is None else alone(u, rows)
-
-
-def _lagrange(k: int, t: float, places: Sequence[int]) -> float:
-    """The weight of the value at k in the polynomial through all places, at t."""
-    return math.prod((t - j) / (k - j) for j in places if j != k)
 
 
 def _combined(f: Mapping[int, Tensor], offsets: Sequence[int], weights: Sequence[float]) -> Tensor:

@@ -11,7 +11,6 @@ from torch.utils._pytree import tree_leaves
 from gradverify.events import Verify
 from gradverify.model import Case, InputSource, Settings, TargetPlan, TensorInput
 from gradverify.verifier.inputs.tensors import MANY
-from gradverify.verifier.numerics.probes import POOL
 from gradverify.verifier.process.run import verify
 from gradverify.verifier.targets.discover import describe_target
 from gradverify.verifier.verify.building import Live
@@ -83,6 +82,5 @@ def test_a_large_input_is_held_few_times() -> None:
         events = list(verify(Verify(target, plan, settings), Live(Elementwise)))
     judged = [e for e in events if type(e).__name__ == "CaseVerified"]
     assert judged and not [e for e in events if type(e).__name__ == "Found"]
-    pools = 2 * POOL / ENTRIES  # of probes, whatever the input's size
-    assert ours.tensors - pools <= plain.tensors + OURS
-    assert ours.now <= 2 * POOL * 8
+    assert ours.tensors <= plain.tensors + OURS
+    assert not ours.now

@@ -20,10 +20,10 @@ from gradverify.verifier.diagnose.edits.rewrites import forms, is_module
 from gradverify.verifier.diagnose.edits.source import Edit, Slot, Source, slots, source_of, with_helpers
 from gradverify.verifier.diagnose.evidence import ROUNDING, Cause, Pair, Pairs, of_gradient
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.probes import signed_values
 from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.targets.discover import uses_setup_context
 from gradverify.verifier.targets.forward_itself import StandInContext
+from gradverify.verifier.witnesses.values import probe
 
 SAME = 1e-7
 """Gradients along one grad_output agree within this share of the sum of their terms."""
@@ -165,7 +165,7 @@ def _holds(one: ForwardEdit, pairs: Sequence[Pair]) -> bool:
 
 def _gives(pair: Pair, forward: Forward, block: Tensor) -> bool:
     """Whether torch's gradient of a forward is that of a block, along one random grad_output."""
-    u = signed_values(block.shape[0], KEY)
+    u = probe(block.shape[0], KEY)
     rows = _rows(pair, forward, u[None])
     judged = pair.known.all(dim=0)
     if rows is None or not judged.any():

@@ -28,7 +28,7 @@ from gradverify.verifier.diagnose.edits.source import (
     slots,
 )
 from gradverify.verifier.diagnose.evidence import InBackward
-from gradverify.verifier.numerics.probes import signed_values
+from gradverify.verifier.witnesses.values import probe
 
 FROZEN = "frozen-input"
 
@@ -78,7 +78,7 @@ def _gives_the_same(own: OwnBackward, backward: Callable[..., Any]) -> bool:
         return found
 
     for output, block in enumerate(own.problem.outputs.blocks):
-        u = signed_values(block.stop - block.start, KEY)
+        u = probe(block.stop - block.start, KEY)
         expected, found = (own.pulled_back(output, u, one) for one in (own.own, watched))
         if expected is None or found is None or not torch.equal(expected, found):
             return False
@@ -120,7 +120,7 @@ def _right_at_the_last_of(
 def _gives_about_the_same(own: OwnBackward, backward: Callable[..., Any]) -> bool:
     """Whether it gives what the class's own gives, but for rounding."""
     for output, block in enumerate(own.problem.outputs.blocks):
-        u = signed_values(block.stop - block.start, KEY)
+        u = probe(block.stop - block.start, KEY)
         expected, found = (own.pulled_back(output, u, one) for one in (own.own, backward))
         if expected is None or found is None:
             return False
