@@ -129,7 +129,6 @@ verifier.questions | iter(()) | structured.wrong_with_structure reference._value
     reference._second_derivatives
 verifier.witnesses | None | kinks.see_ties kinks.look_beside_kinks kinks.see_a_tie_by_values
     digits.ask_for_rounding digits.look_for_lost_digits digits.doubt_short_formats
-    digits.doubt_digits_of_derived
     conflict._doubt_the_end_of_loops conflict._prove_the_rest conflict._carry_over
 verifier.questions | CheckResult(capability="yes") | results.second_order
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in

@@ -126,11 +126,6 @@ def test_ci_runs_the_test_command_of_the_readme():
 
 CLAIMED = {
     ("LARGE", "2.0**12"): ": -4096 and 2^-20",
-    (
-        "SHORT_STEPS",
-        "((2.0**-32, 2.0**-17), (2.0**-36, 2.0**-15), (2.0**-39, 2.0**-14), (0.0, 2.0**-13))",
-    ): "with two forwards at a step of 2^-17",
-    ("NEAR", "2.0**-5"): "on one side as far as 2^-5",
     ("SAFETY", "10.0"): "Ten times their sum counts",
     ("MOST_ROWS", "32"): "Of more than 32 rows",
     ("DRAWS", "8"): "runs eight times with a random error",
