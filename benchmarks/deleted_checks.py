@@ -137,7 +137,7 @@ verifier.questions | [] | first_order.refused_empty
 verifier.questions | iter(()) | contract._carried_parameters
 verifier.questions | CheckResult(capability="yes") | natively.second_order_natively
 verifier.targets | () | discover.unreached
-verifier.verify | iter(()) | beside._another_rank past.past_constants
+verifier.verify | iter(()) | beside._other_shapes past.past_constants
 verifier.diagnose | iter(()) | findings.causes_of
 verifier.questions | None | again._overlapped
 verifier.infer | given[1] | choices._with_longer_tables
@@ -145,28 +145,25 @@ verifier.questions | AtUndeclared(CheckResult(), judged=True) | results.at_undec
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | beside.at_unlisted
 verifier.questions | None | composite.composite_of
 verifier.questions | False | orders._draws
-verifier.verify | iter(()) | beside._evaluation_mode beside._longer_items
-    beside._sizes_of_one beside._unlisted_sizes beside._overlapping_cases
+verifier.verify | iter(()) | beside._evaluation_mode beside._sizes_of_one
+    beside._unlisted_sizes beside._overlapping_cases
 model | 0 | case.draws_of_decades
 cases | () | further._combined past._given
 cases | given[0][:1] | sweep.with_each_option
 source | iter(()) | reachable._cast
-verifier.verify | [] | past._of_overlapping_calls
-verifier.verify | False | loop._is_as_meant
 source | () | reachable.thresholds
 session | [] | aggregate.reported_beside
 session | list(given[0]) | completeness.mark_expected
-verifier.neighbours | iter(()) | shapes.as_returned shapes.one_more_in_front shapes.one_more_at_the_end
-    shapes.one_fewer shapes.single_matrices shapes.even_sizes shapes.last_size_as_read shapes.equal_sizes
+verifier.neighbours | iter(()) | shapes._as_returned shapes._one_more shapes._one_fewer
+    shapes._single_matrices shapes.even_sizes shapes._last_size_as_read shapes._equal_sizes
     structures.of_any_structure structures.inside_a_domain structures.where_forward_converges
     structures.where_backward_converges structures.without_signs structures.constants_of_a_kind
     structures.zeros_of_padding
 verifier.neighbours | None | values.made_up meant.is_meant meant.raises_on_purpose
     meant.no_derivative_meant guesses._unseen
-verifier.neighbours | False | meant.hangs_on_no_guess meant._jumps values._is_order_of_work
-    guesses._is_certain
-verifier.neighbours | given[1] | guesses.guarded guesses.guarded_at_undeclared
-    guesses.guarded_at_unlisted
+verifier.neighbours | "" | meant._chosen
+verifier.neighbours | False | guesses._is_certain
+verifier.neighbours | given[1] | guesses.guarded guesses.unless_unseen
 """
 """What can be taken out by itself: package | what is returned where nothing is found | functions of modules.
 The second is an expression in the names of the module; `given` are the arguments, `whole` is the function.

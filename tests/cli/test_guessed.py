@@ -96,18 +96,18 @@ REFUSING = {
 
 TILES = {
     "Tiled": "passed",
-    "TiledUnsquared": "failed",
+    "TiledUnsquared": "inconclusive",
     "LastTile": "inconclusive",
     "Truncated": "inconclusive",
     "Rounds": "inconclusive",
-    "ChunkedByHelper": "failed",
+    "ChunkedByHelper": "inconclusive",
     "BlockedInAWhile": "failed",
-    "InOrderTwice": "failed",
+    "InOrderTwice": "inconclusive",
     "TruncatedByHelper": "inconclusive",
     "TruncatedInAWhile": "inconclusive",
     "TruncatedByPowers": "inconclusive",
 }
-"""A count that neither outputs nor gradients depend on is no excuse; one of rounds leaves it open."""
+"""A count that a loop may go by leaves it open: it may be one of rounds."""
 
 VERDICTS = {
     "functions.py": FUNCTIONS,

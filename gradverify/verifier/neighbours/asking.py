@@ -7,11 +7,11 @@ on the set that the neighbour lies on. Where nothing moves along it, the neighbo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,11 +22,9 @@ from gradverify.verifier.numerics.problem import Layout, VjpProblem
 from gradverify.verifier.questions.samples import prepared
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.witnessing import cotangents_of, witnesses_of
-from gradverify.verifier.questions.wording import IF_VALID, declare, doubted, invented
+from gradverify.verifier.questions.wording import doubted, if_guessed
 from gradverify.verifier.witnesses.claim import Claim, Map
 from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Difference, Values, differences, probe
-
-Answer = TypeVar("Answer")
 
 Projection = Callable[[Tensor, Tensor], Tensor]
 """(direction, shaped like an input; the input) -> its part along a set that the input lies on."""
@@ -43,6 +41,10 @@ OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
 OF_SECOND_ORDER = "GV2"
 
 
+MOST_NEIGHBOURS = 40
+"""Neighbours of one row that are asked: shapes of many inputs have no end."""
+
+
 @dataclass(frozen=True)
 class Neighbour:
     """The call at another guess."""
@@ -51,33 +53,9 @@ class Neighbour:
     guess: str = ""
     """What was guessed, if it is right here, as the beginning of `... was guessed`."""
     declared: str = ""
-    """How a spec declares such inputs."""
+    """Of values: how a spec declares such inputs."""
     along: Mapping[str, Projection] = field(default_factory=dict)
     """By input: what of a direction stays on the set that it lies on."""
-    everywhere: bool = False
-    """Every entry of the input must have an effect: at values of another domain, half of it may have none."""
-
-    def excuse(self, finding: Finding) -> Finding:
-        """The finding, which is not there here, as an inconclusive one."""
-        if not self.guess:
-            return doubted(finding, self.declared)
-        return invented(finding, [self.guess], declare(self.declared) if self.declared else IF_VALID)
-
-
-@dataclass
-class Near:
-    """A sample, and what was asked beside it: each question once, whatever was found."""
-
-    sample: Sample
-    answers: dict[object, Any] = field(default_factory=dict)
-
-    def once(self, measure: Callable[..., Answer], *arguments: Hashable) -> Answer:
-        """What `measure` gives of the sample."""
-        key = measure, arguments
-        if key not in self.answers:
-            self.answers[key] = measure(self.sample, *arguments)
-        answer: Answer = self.answers[key]
-        return answer
 
 
 @dataclass(frozen=True)
@@ -88,20 +66,17 @@ class Row:
     """Of findings that such a guess can have made."""
     make: Callable[[Sample, str], Iterator[Neighbour]]
     """From a sample and the input whose gradient is wrong; empty for none."""
-    most: int = 4
-    """Neighbours that are asked."""
 
-    def __call__(self, near: Near, finding: Finding) -> Finding | None:
+    def __call__(self, sample: Sample, finding: Finding) -> Finding | None:
         """The finding as excused by the first neighbour at which it is not there; None for none."""
         if finding.code not in self.codes:
             return None
-        second = finding.code.startswith(OF_SECOND_ORDER)
-        found = near.once(self._first_right, finding.input or "", second)
-        return None if found is None else found.excuse(finding)
-
-    def _first_right(self, sample: Sample, name: str, second: bool) -> Neighbour | None:  # noqa: FBT001
-        every = islice(self.make(sample, name), self.most)
-        return next((one for one in every if is_right(one, name, second=second)), None)
+        name, second = finding.input or "", finding.code.startswith(OF_SECOND_ORDER)
+        for one in islice(self.make(sample, name), MOST_NEIGHBOURS):
+            if is_right(one, name, second=second):
+                excused = if_guessed(finding, [one.guess])
+                return doubted(finding, one.declared) if excused is None else excused
+        return None
 
 
 def is_right(neighbour: Neighbour, name: str, *, second: bool = False) -> bool | None:
@@ -124,7 +99,7 @@ def is_right(neighbour: Neighbour, name: str, *, second: bool = False) -> bool |
             gradients = found
         limit = max(made.limit, sample.subject.settings.rtol * max(1, problem.outputs.size) ** 0.5)
         if all(made.residual(k, g) <= limit for k, g in enumerate(gradients)):
-            return not neighbour.everywhere or bool((gradients[0][v != 0] != 0).all())
+            return True
         answer = False
     return answer
 

@@ -6,28 +6,16 @@ somebody wrote a gradient that is meant to be another one, and so did who draws 
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Entry, Finding, RaisedError, tensors_of
-from gradverify.verifier.guard.raised_errors import is_bound_nowhere
-from gradverify.verifier.neighbours.asking import (
-    Near,
-    Neighbour,
-    gradients_at,
-    inputs_of,
-    is_right,
-    outputs_at,
-    with_values,
-)
+from gradverify.model import Entry, Finding, tensors_of
+from gradverify.verifier.neighbours.asking import Neighbour, gradients_at, inputs_of, is_right, outputs_at
 from gradverify.verifier.neighbours.values import OF_THE_DERIVATIVE, OF_THE_DTYPE
-from gradverify.verifier.questions.reading import own_backward
 from gradverify.verifier.questions.result import NOT_REPEATED
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.wording import deliberate, if_guessed, joined, refused
@@ -51,26 +39,21 @@ ACCIDENTS = frozenset(
 is one of a size or a rank that was guessed."""
 
 FLAT = (1e-5, -1e-5)
-"""How far all entries are moved to see whether forward is flat: short beside the distance to a step."""
+"""How far entries are moved to see whether forward is flat: short beside the distance to a step."""
 
-JUMPS = (0.37, 7.3, -7.3, 1.1, -1.1, 2.3, -2.3, 61.0, -61.0)
-"""How far they are moved to see whether forward is a step: between two bounds there may be one step alone."""
+REACH = 2.0
+"""How far one entry moves on both sides to see whether forward jumps, in the largest entry, or in 1."""
 
-PARTS = 8
-"""Parts of the distance, twice the largest entry, by which one entry moves to see whether forward jumps."""
+PARTS = 16
+"""Parts of that distance."""
 
-CUTS = 7
+CUTS = 5
 """How often the part in which it changes most is cut into as many again."""
 
 STAYS = 0.01
-"""Share of the first change which remains where it is a jump: of 8 bits 1/32 does, of a kink 8^-6."""
+"""Share of the first change which remains where it is a jump: of 8 bits 1/32 does, of a kink 16^-4."""
 
-INSIDE = 0.1
-"""Factor on an input whose values may lie outside of its domain: moderate ones are inside of most then."""
-
-NO_ONE_GRADIENT = "that backward should be the derivative (it gives another gradient each time)"
-
-_NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
+MEANT = "that backward should be the derivative ({})"
 
 
 def guesses_behind(sample: Sample, finding: Finding) -> Iterator[str]:
@@ -90,102 +73,56 @@ def guesses_behind(sample: Sample, finding: Finding) -> Iterator[str]:
         yield f"that `{name}` is {str(inputs[name].dtype).removeprefix('torch.')}"
 
 
-def is_meant(near: Near, finding: Finding) -> Finding | None:
+def is_meant(sample: Sample, finding: Finding) -> Finding | None:
     """The finding as one that hangs on the first such guess."""
-    return if_guessed(finding, islice(guesses_behind(near.sample, finding), 1))
+    return if_guessed(finding, [next(guesses_behind(sample, finding), "")])
 
 
-def raises_on_purpose(near: Near, finding: Finding) -> Finding | None:
-    """An exception of backward that inputs which are meant may not give."""
-    by_guess = finding.code == OF_AN_EXCEPTION and not _is_accident(near.sample, finding)
-    return refused(finding) if by_guess else None
-
-
-def _is_accident(sample: Sample, finding: Finding) -> bool:
-    """Whether backward raised what no choice of inputs explains.
+def raises_on_purpose(sample: Sample, finding: Finding) -> Finding | None:
+    """An exception of backward that inputs which are meant may not give.
 
     What is asked in vain of a tensor or a number may have been meant to be another kind of argument.
     """
     raised = finding.raised
+    if finding.code != OF_AN_EXCEPTION:
+        return None
     if raised is None or raised.deliberate or raised.type not in ACCIDENTS:
-        return False
-    named = _NO_ATTRIBUTE.match(raised.message)
-    return named is None or named[1] not in {type(a.value).__name__ for a in sample.arguments}
+        return refused(finding)
+    kinds = tuple(f"'{type(a.value).__name__}' object has no attribute" for a in sample.arguments)
+    return refused(finding) if raised.message.startswith(kinds) else None
 
 
-def hangs_on_no_guess(sample: Sample, error: RaisedError | None) -> bool:
-    """Whether backward raised what no inputs at all explain: a name bound nowhere, its own signature."""
-    if error is None or error.deliberate:
-        return False
-    return is_bound_nowhere(error) or (error.type == "TypeError" and _takes_another_count(sample))
-
-
-def _takes_another_count(sample: Sample) -> bool:
-    """Whether backward takes another number of grad_outputs than forward has outputs, whatever is passed.
-
-    Where forward takes a list, how long it is may decide how many outputs there are.
-    """
-    function = sample.subject.function_class
-    if function is None or any("[" in a.name or a.in_list for a in sample.arguments):
-        return False
-    try:
-        signature = inspect.signature(own_backward(function))
-    except (TypeError, ValueError):
-        return False
-    try:
-        signature.bind(None, *(None for _ in range(sample.outputs_returned)))
-    except TypeError:
-        return True
-    return False
-
-
-def no_derivative_meant(near: Near, finding: Finding) -> Finding | None:
+def no_derivative_meant(sample: Sample, finding: Finding) -> Finding | None:
     """The finding where the source or the numbers show that the gradient is a choice."""
     if finding.cause == NOT_REPEATED:
-        return deliberate(finding, NO_ONE_GRADIENT)
+        return deliberate(finding, MEANT.format("it gives another gradient each time"))
     if finding.code not in OF_THE_DERIVATIVE or finding.cause == "grad-output-ones":
         return None
-    said = [d.what for d in near.sample.subject.doubts if d.intent][:1]
-    shown = near.once(chosen, finding.input or "") if finding.code != "GV108" else ""
-    if not shown and _jumps(near.sample, finding):
-        shown = f"forward is a step in entries of `{finding.input}`, and backward gives them a gradient"
-    signs = [*said, *([f"that backward should be the derivative ({shown})"] if shown else [])]
+    said = [d.what for d in sample.subject.doubts if d.intent][:1]
+    shown = _chosen(sample, finding) if finding.code != "GV108" else ""
+    signs = [*said, *([MEANT.format(shown)] if shown else [])]
     return deliberate(finding, joined(signs)) if signs else None
 
 
-def chosen(sample: Sample, name: str) -> str:
+def _chosen(sample: Sample, finding: Finding) -> str:
     """How forward shows that the gradient of an input is a choice; empty where it does not."""
     given, base = inputs_of(sample), outputs_at(sample)
-    named = name if name in given else next(iter(given), "")
-    primal = given.get(named)
-    if base is None or primal is None or primal.is_complex() or not primal.numel():
+    name = finding.input if finding.input in given else next(iter(given))
+    primal = given[name]
+    if base is None or primal.is_complex() or not primal.numel():
         return ""
     if any(torch.equal(value, primal) for value in sample.problem.outputs.unflatten(base)):
-        return f"forward returns `{named}` as it is"
-    near, moves = _changed(sample, named, FLAT), bool(_changed(sample, named, JUMPS).any())
-    small = with_values(sample, {named: INSIDE * primal})  # what is clamped to a domain is flat outside alone
-    if moves and _is_flat(near) and _is_flat(_changed(small, named, FLAT)):
-        return f"forward is a step in `{named}`, flat between"
+        return f"forward returns `{name}` as it is"
     hidden = any(d.of_values for d in sample.subject.doubts)  # labels all alike leave nothing to depend on
-    if not (hidden or moves or near.any()):
-        return f"no output depends on `{named}`, and backward gives it a gradient"
-    return _drawn(sample, named)
-
-
-def _changed(sample: Sample, name: str, steps: Sequence[float]) -> Tensor:
-    """Which outputs (M) change when every entry of an input moves, each by another distance: a row a step."""
-    primal, base = inputs_of(sample)[name], outputs_at(sample)
-    if base is None:
-        return torch.zeros(len(steps), 0, dtype=torch.bool)
-    apart = torch.linspace(1.0, 1.5, primal.numel(), dtype=torch.float64).reshape(primal.shape).to(primal)
-    several = [outputs_at(sample, {name: primal + step * apart}) for step in steps]
-    return torch.stack([base != (base if there is None else there) for there in several])
-
-
-def _is_flat(changed: Tensor) -> bool:
-    """Whether outputs change on neither side, but for a few that lie at a step itself and do on one."""
-    at_a_step = int(changed.any(dim=0).count_nonzero())
-    return not bool(changed.all(dim=0).any()) and 2 * at_a_step <= changed.shape[1]
+    still = [e for e in _worst(finding) if e.expected == 0 and finding.input == name]
+    first, last = _jump(sample, name, still)
+    if last > STAYS * first:
+        return f"forward is a step in `{name}`, and backward gives it a gradient"
+    far = REACH * (1 + primal.abs())
+    ends = [outputs_at(sample, {name: primal + sign * far}) for sign in (1, -1)] if first == 0 else []
+    if ends and not hidden and all(end is not None and torch.equal(end, base) for end in ends):
+        return f"no output depends on `{name}`, and backward gives it a gradient"
+    return _drawn(sample, name)
 
 
 def _moved(sample: Sample, name: str, entries: Sequence[Entry], distance: float) -> Tensor | None:
@@ -196,35 +133,40 @@ def _moved(sample: Sample, name: str, entries: Sequence[Entry], distance: float)
     return outputs_at(sample, {name: moved})
 
 
-def _jumps(sample: Sample, finding: Finding) -> bool:
-    """Whether forward is constant, and jumps, where an entry that is wrong moves alone: it is rounded there.
+def _jump(sample: Sample, name: str, still: Sequence[Entry]) -> tuple[float, float]:
+    """How much forward changes in a part of the way where an entry moves alone, and in a small part of that.
 
-    The part in which it changes most is cut into parts again: a jump stays.
+    The entry is one in which it is constant. The part in which it changes most is cut into parts again.
     """
-    still, primal = [e for e in _worst(finding) if e.expected == 0], inputs_of(sample)[str(finding.input)]
-    if not still or primal.is_complex():
-        return False
-    low, width, first, last = -1.0, 2.0, 0.0, 0.0
-    scale = float(primal.abs().max().clamp_min(1.0))
-    for _ in range(CUTS):
+    low, width, first, last = -REACH, 2 * REACH, 0.0, 0.0
+    scale = float(inputs_of(sample)[name].abs().max().clamp_min(1.0))
+    for _ in range(CUTS if still else 0):
         ends = [(low + width * k / PARTS) * scale for k in range(PARTS + 1)]
-        values = [_moved(sample, str(finding.input), still[:1], end) for end in ends]
+        values = [_moved(sample, name, still[:1], end) for end in ends]
         changes = [0.0 if a is None or b is None else float((b - a).abs().max()) for a, b in pairwise(values)]
         last = max(changes)
         low, width, first = low + width * changes.index(last) / PARTS, width / PARTS, first or last
-    return last > STAYS * first > 0
+        if not last:
+            break
+    return first, last
 
 
 def _worst(finding: Finding) -> Sequence[Entry]:
     return finding.entries.worst if finding.entries is not None else ()
 
 
+def is_constant_there(finding: Finding) -> bool:
+    """Whether forward does not move wherever backward is wrong."""
+    worst = _worst(finding)
+    return bool(worst) and all(e.expected == 0 for e in worst)
+
+
 def is_still(sample: Sample, finding: Finding) -> bool:
     """Whether no output moves where the entries that are most wrong move alone: at a tie one does."""
-    if finding.input not in sample.problem.input_names:
+    name = finding.input
+    if name not in sample.problem.input_names or not is_constant_there(finding):
         return False
-    name, entries = finding.input, _worst(finding)
-    base, *moved = (_moved(sample, name, entries, distance) for distance in (0.0, *FLAT))
+    base, *moved = (_moved(sample, name, _worst(finding), distance) for distance in (0.0, *FLAT))
     return base is not None and all(there is not None and torch.equal(there, base) for there in moved)
 
 
@@ -234,8 +176,7 @@ def _drawn(sample: Sample, name: str) -> str:
     forward_draws = outputs_at(sample) is None or not states.untouched()
     if not gradients_at(sample) or states.untouched():
         return ""
-    if not forward_draws:
-        return "backward draws random numbers, and forward none"
     again = replace(sample.problem, random_states=states.forwards_alone())
-    drew_others = is_right(Neighbour(replace(sample, problem=again)), name) is False
-    return "backward draws random numbers beside those of forward" if drew_others else ""
+    if forward_draws and is_right(Neighbour(replace(sample, problem=again)), name) is not False:
+        return ""
+    return f"backward draws random numbers{' beside those of forward' if forward_draws else ''}"

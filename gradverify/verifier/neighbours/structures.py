@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from gradverify.model import Finding
-from gradverify.rules import RULES
 from gradverify.source import iterates
 from gradverify.verifier.neighbours.asking import (
+    OF_A_SLOPE,
     Neighbour,
     Projection,
     anywhere,
@@ -28,7 +27,7 @@ from gradverify.verifier.neighbours.asking import (
     outputs_at,
     with_values,
 )
-from gradverify.verifier.neighbours.shapes import at_even_sizes
+from gradverify.verifier.neighbours.shapes import even_sizes
 from gradverify.verifier.questions.reading import own_backward
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.wording import listed_names
@@ -40,17 +39,13 @@ TAKES_BACK = 1e-2
 """Relative change of outputs or gradients below which an input was projected onto a set: the epsilon under a
 root, and the like, may change them a little."""
 
-LOPSIDED = 3.0
-"""Factor between the rows of an input that is tried: another one for each row."""
-
 MOST_OF_CONSTANTS = 4096
 """Entries of the constants together that are tried: a table, no data set."""
 
-ON_NO_STRUCTURE = ("GV102", "GV104", "GV106", "GV2", "GV501", "GV601")
-"""Codes that no set of inputs explains: a backward is linear in grad_output wherever they lie, and where the
-first derivative is right in every direction, neither the second nor that of another dtype has an excuse."""
-
-OF_STRUCTURES = frozenset(r.code for r in RULES if not r.code.startswith(ON_NO_STRUCTURE))
+OF_STRUCTURES = OF_A_SLOPE | {"GV103", "GV108", "GV301", "GV302", "GV303", "GV602"}
+"""Codes that a set of inputs can explain: a backward is linear in grad_output wherever they lie, and where
+the first derivative is right in every direction, neither the second nor that of another dtype has an excuse.
+"""
 
 
 def is_matrix(x: Tensor) -> bool:
@@ -67,21 +62,19 @@ def _has_rows(x: Tensor) -> bool:
 
 
 def _has_halves(x: Tensor) -> bool:
-    return x.dim() > 0 and x.shape[-1] % 2 == 0 and x.shape[-1] > 2
+    return _has_rows(x) and x.shape[-1] % 2 == 0 and x.shape[-1] > 2
 
 
 @dataclass(frozen=True)
 class Kind:
     """A set of values of one tensor."""
 
+    declared: str
+    """How a spec declares it, before `of ...`."""
     move: Callable[[Tensor], Tensor]
     """A tensor to one on the set."""
-    declared: str = ""
-    """How a spec declares an input on it, before `of ...`."""
-    words: str = ""
-    """What constants on it are, after `that the values of ... need not `."""
-    along: Projection = anywhere
     fits: Callable[[Tensor], bool] = is_matrix
+    along: Projection = anywhere
 
 
 def _one_like(x: Tensor) -> Tensor:
@@ -93,59 +86,52 @@ def _symmetrised(x: Tensor, _: Tensor | None = None) -> Tensor:
     return (x + x.mT) / 2
 
 
-def _diagonal(x: Tensor, _: Tensor | None = None) -> Tensor:
-    return torch.diag_embed(x.diagonal(dim1=-2, dim2=-1))
-
-
 def _along_orthogonal(direction: Tensor, x: Tensor) -> Tensor:
     """Its part along x times an antisymmetric matrix: moving there leaves x orthogonal to first order."""
     turned = x.mT @ direction
     return x @ ((turned - turned.mT) / 2)
 
 
-POSITIVE = Kind(torch.abs, "`domain: positive`", fits=_any)
+NEAR_ZERO = Kind("`range: [-0.3, 0.3]`", lambda x: SMALL * x, _any)
 
-UNIT = Kind(lambda x: x.abs().frac(), "`domain: unit`", fits=_any)
+WITHOUT_SIGNS = (
+    Kind("`domain: positive`", torch.abs, _any),
+    Kind("`domain: unit`", lambda x: x.abs().frac(), _any),
+)
 
-NEAR_ZERO = Kind(lambda x: SMALL * x, "`range: [-0.3, 0.3]`", fits=_any)
-
-DOMAINS = (POSITIVE, UNIT, Kind(lambda x: 1 + x.abs(), "`range: [1, 4]`", fits=_any), NEAR_ZERO)
+DOMAINS = (*WITHOUT_SIGNS, Kind("`range: [1, 4]`", lambda x: 1 + x.abs(), _any), NEAR_ZERO)
 """Outside of which a forward may be constant."""
 
 CONVERGING = (
     NEAR_ZERO,
-    Kind(lambda x: 1 + SMALL * x, "`range: [0.7, 1.3]`", fits=_any),
-    Kind(lambda x: _one_like(x) + SMALL * x, "a `make:` function of matrices near the identity", fits=_any),
+    Kind("`range: [0.7, 1.3]`", lambda x: 1 + SMALL * x, _any),
+    Kind("a `make:` function of matrices near the identity", lambda x: _one_like(x) + SMALL * x, _any),
 )
 """Values at which most iterations converge."""
 
 UNIT_ROWS = Kind(
-    lambda x: normalize(x, dim=-1),
     "`structure: unit-norm`",
-    "have the norm 1 along the last dimension",
-    lambda direction, x: direction - (direction * x).sum(dim=-1, keepdim=True) * x,
+    lambda x: normalize(x, dim=-1),
     _has_rows,
+    lambda direction, x: direction - (direction * x).sum(dim=-1, keepdim=True) * x,
 )
 
 SIMPLEX = Kind(
-    lambda x: normalize(x.abs(), p=1.0, dim=-1),
     "`structure: simplex`",
-    "sum to one along the last dimension",
-    lambda direction, _: direction - direction.mean(dim=-1, keepdim=True),
+    lambda x: normalize(x.abs(), p=1.0, dim=-1),
     _has_rows,
+    lambda direction, _: direction - direction.mean(dim=-1, keepdim=True),
 )
 
-SYMMETRIC = Kind(_symmetrised, "`structure: symmetric`", "be a symmetric matrix", _symmetrised)
+SYMMETRIC = Kind("`structure: symmetric`", _symmetrised, along=_symmetrised)
 
-ORTHOGONAL = Kind(
-    lambda x: torch.linalg.qr(x).Q, "`structure: orthogonal`", "be an orthogonal matrix", _along_orthogonal
-)
+ORTHOGONAL = Kind("`structure: orthogonal`", lambda x: torch.linalg.qr(x).Q, along=_along_orthogonal)
 
 DEFINITE = (
-    Kind(lambda x: x @ x.mT + x.shape[-1] * _one_like(x), "`structure: spd`", along=_symmetrised),
+    Kind("`structure: spd`", lambda x: x @ x.mT + x.shape[-1] * _one_like(x), along=_symmetrised),
     Kind(
-        lambda x: _one_like(x) + SMALL * _symmetrised(x) / x.abs().max().clamp_min(1.0),
         "a `make:` function of symmetric matrices near the identity",
+        lambda x: _one_like(x) + SMALL * _symmetrised(x) / x.abs().max().clamp_min(1.0),
         along=_symmetrised,
     ),
 )
@@ -153,46 +139,33 @@ DEFINITE = (
 identity."""
 
 SUPPORTS = (
-    Kind(lambda x: _diagonal(x).abs(), "a `make:` function of diagonal matrices", along=_diagonal),
-    Kind(torch.tril, "`structure: triangular`", along=lambda direction, _: direction.tril()),
-    Kind(torch.triu, "a `make:` function of upper triangular matrices", along=lambda d, _: d.triu()),
+    Kind("`structure: triangular`", torch.tril, along=lambda direction, _: direction.tril()),
+    Kind("a `make:` function of upper triangular matrices", torch.triu, along=lambda d, _: d.triu()),
 )
 """Of inputs for which backward gives nothing outside of them."""
 
 OF_CONSTANTS = (
     Kind(
+        "a `make:` function that repeats the first half",
         lambda x: torch.cat([x[..., : x.shape[-1] // 2]] * 2, dim=-1),
-        words="repeat their first half along the last dimension",
-        fits=_has_halves,
+        _has_halves,
     ),
     Kind(
+        "a `make:` function of pairs that are alike",
         lambda x: x[..., ::2].repeat_interleave(2, dim=-1),
-        words="be alike in pairs along the last dimension",
-        fits=_has_halves,
+        _has_halves,
     ),
     SIMPLEX,
     UNIT_ROWS,
-    Kind(lambda x: (x > x.median()).to(x.dtype), words="be zeros and ones alone", fits=_any),
+    Kind("a `make:` function of zeros and ones", lambda x: (x > x.median()).to(x.dtype), _any),
     SYMMETRIC,
-    Kind(lambda x: (x - x.mT) / 2, words="be an antisymmetric matrix"),
-    Kind(
-        lambda x: (x - x.transpose(0, 1).flip(list(range(2, x.dim())))) / 2,
-        words="be a filter that is minus its own adjoint",
-        fits=lambda x: x.dim() > 2 and x.shape[0] == x.shape[1],
-    ),
+    Kind("a `make:` function of antisymmetric matrices", lambda x: (x - x.mT) / 2),
     ORTHOGONAL,
 )
 """Tables of angles in both layouts, soft labels, directions, masks, metrics, rotations, their generators."""
 
 
-def _on(
-    sample: Sample,
-    kinds: Iterable[Kind],
-    names: Collection[str],
-    guess: str = "",
-    *,
-    everywhere: bool = False,
-) -> Iterator[Neighbour]:
+def _on(sample: Sample, kinds: Iterable[Kind], names: Collection[str]) -> Iterator[Neighbour]:
     """The neighbours at which some arguments lie on a set, as far as they fit it."""
     given = {
         a.name: a.value for a in sample.problem.arguments if a.name in names and not a.value.is_complex()
@@ -200,24 +173,23 @@ def _on(
     for kind in kinds:
         values = {name: kind.move(value) for name, value in given.items() if kind.fits(value)}
         if values:
-            said = listed_names([*values])
-            declared = f"{kind.declared} of {said}" if kind.declared else ""
+            declared = f"{kind.declared} of {listed_names([*values])}"
             along = dict.fromkeys(values, kind.along)
-            guessed = guess.format(names=said, words=kind.words)
-            yield Neighbour(with_values(sample, values), guessed, declared, along, everywhere)
+            yield Neighbour(with_values(sample, values), declared=declared, along=along)
 
 
 def of_any_structure(sample: Sample, name: str) -> Iterator[Neighbour]:
     """Neighbours on every set that may be meant, of all inputs that can lie on it."""
     given = {n: p for n, p in inputs_of(sample).items() if p.dim() and not p.is_complex()}
-    ignored = [_ignores_lengths(sample, n) for n in given if name in {"", n}]
-    projects = bool(ignored) and all(forward for forward, _ in ignored)
-    blind = projects and all(backward for _, backward in ignored)
-    rows = () if projects and not blind else (UNIT_ROWS, ORTHOGONAL)  # whose rows are unit vectors
     gradients = gradients_at(sample)
     for kind in SUPPORTS:
         yield from _on(sample, [kind], [n for n, g in gradients.items() if _is_kept(g, kind)])
-    yield from _on(sample, (*rows, *((SIMPLEX,) if blind else ()), SYMMETRIC, *DEFINITE), given)
+    for kind in (UNIT_ROWS, ORTHOGONAL, SIMPLEX):
+        told = [_is_projected(sample, n, kind) for n in given if name in {"", n} and kind.fits(given[n])]
+        projects, is_blind = bool(told) and all(f for f, _ in told), all(b for _, b in told)
+        if is_blind if projects else kind is not SIMPLEX:
+            yield from _on(sample, [kind], given)
+    yield from _on(sample, (SYMMETRIC, *DEFINITE), given)
 
 
 def _is_kept(gradient: Tensor | None, kind: Kind) -> bool:
@@ -227,22 +199,19 @@ def _is_kept(gradient: Tensor | None, kind: Kind) -> bool:
     return torch.equal(kind.along(gradient, gradient), gradient)
 
 
-def _ignores_lengths(sample: Sample, name: str) -> tuple[bool, bool]:
-    """Whether forward, and the gradient of an input, stay as they are when its rows become longer.
-
-    Where forward does, the derivative is the smaller the longer the row.
-    """
-    primal = inputs_of(sample)[name]
-    rows = torch.linspace(1.0, LOPSIDED, primal[..., 0].numel() + 1, dtype=primal.dtype)[1:]
-    longer = {name: primal * rows.reshape(primal.shape[:-1]).unsqueeze(-1).to(primal.device)}
-    outputs = outputs_at(sample), outputs_at(sample, longer)
-    gradients = gradients_at(sample).get(name), gradients_at(sample, longer).get(name)
-    return are_near(*outputs, TAKES_BACK), are_near(*gradients, TAKES_BACK)
+def _is_projected(sample: Sample, name: str, kind: Kind) -> tuple[bool, bool]:
+    """Whether forward, and the gradient of an input, stay as they are when it is moved onto a set."""
+    there = {name: kind.move(inputs_of(sample)[name])}
+    gradients = gradients_at(sample).get(name), gradients_at(sample, there).get(name)
+    return (
+        are_near(outputs_at(sample), outputs_at(sample, there), TAKES_BACK),
+        are_near(*gradients, TAKES_BACK),
+    )
 
 
 def constants_of_a_kind(sample: Sample, _: str) -> Iterator[Neighbour]:
     """Constants of each kind, first at even sizes: a table may be one of halves, or of pairs."""
-    for one in filter(None, (at_even_sizes(sample), sample)):
+    for one in (*(even.sample for even in even_sizes(sample)), sample):
         given = {
             a.name: a.value.numel()
             for a in one.arguments
@@ -252,35 +221,12 @@ def constants_of_a_kind(sample: Sample, _: str) -> Iterator[Neighbour]:
             and a.value.numel() > 1
         }
         if sum(given.values()) <= MOST_OF_CONSTANTS:
-            yield from _on(one, OF_CONSTANTS, given, "that the values of {names} need not {words}")
-
-
-def is_constant_there(finding: Finding) -> bool:
-    """Whether forward does not move wherever backward is wrong."""
-    worst = finding.entries.worst if finding.entries is not None else ()
-    return bool(worst) and all(e.expected == 0 for e in worst)
+            yield from _on(one, OF_CONSTANTS, given)
 
 
 def inside_a_domain(sample: Sample, name: str) -> Iterator[Neighbour]:
     """An input inside of a domain, outside of which forward is constant."""
-    guess = "that {names} has other values (forward is constant wherever backward is wrong)"
-    yield from _on(sample, DOMAINS, {name} & inputs_of(sample).keys(), guess, everywhere=True)
-
-
-def where_forward_converges(sample: Sample, _: str) -> Iterator[Neighbour]:
-    """Where forward repeats a step: values at which it converges, as an implicit gradient wants it."""
-    function = sample.subject.function_class
-    if function is not None and iterates(function.forward):
-        guess = "that forward's iteration converges at such values"
-        yield from _on(sample, CONVERGING, sample.problem.input_names, guess)
-
-
-def where_backward_converges(sample: Sample, _: str) -> Iterator[Neighbour]:
-    """Where what backward repeats converges, or solves: it need not be linear anywhere else."""
-    names, function = sample.problem.input_names, sample.subject.function_class
-    yield from _on(sample, DEFINITE, names)
-    if function is not None and iterates(own_backward(function)):
-        yield from _on(sample, CONVERGING, names, "that backward's iteration converges at such values")
+    yield from _on(sample, DOMAINS, {name} & inputs_of(sample).keys())
 
 
 def without_signs(sample: Sample, _: str) -> Iterator[Neighbour]:
@@ -290,7 +236,21 @@ def without_signs(sample: Sample, _: str) -> Iterator[Neighbour]:
     """
     for name, primal in [*inputs_of(sample).items()][1:]:
         if not primal.is_complex() and bool((primal < 0).any()):
-            yield from _on(sample, (POSITIVE, UNIT), [name], "that negative values of {names} are valid")
+            yield from _on(sample, WITHOUT_SIGNS, [name])
+
+
+def where_forward_converges(sample: Sample, _: str) -> Iterator[Neighbour]:
+    """Where forward repeats a step: values at which it converges, as an implicit gradient wants it."""
+    function = sample.subject.function_class
+    if function is not None and iterates(function.forward):
+        yield from _on(sample, CONVERGING, sample.problem.input_names)
+
+
+def where_backward_converges(sample: Sample, _: str) -> Iterator[Neighbour]:
+    """Where what backward repeats converges, or solves: it need not be linear anywhere else."""
+    function = sample.subject.function_class
+    repeats = function is not None and iterates(own_backward(function))
+    yield from _on(sample, (*DEFINITE, *(CONVERGING if repeats else ())), sample.problem.input_names)
 
 
 def zeros_of_padding(sample: Sample, _: str) -> Iterator[Neighbour]:
@@ -304,10 +264,10 @@ def zeros_of_padding(sample: Sample, _: str) -> Iterator[Neighbour]:
     }
     if parts:
         there = with_values(sample, {n: given[n].masked_fill(part, 0.0) for n, part in parts.items()})
-        names = listed_names([*parts])
-        guess = f"that {names} may hold values where forward and backward give zeros"
-        along = {n: _outside(part) for n, part in parts.items()}
-        yield Neighbour(there, guess, f"a `make:` function for {names} that leaves zeros there", along)
+        declared = (
+            f"a `make:` function for {listed_names([*parts])} that leaves zeros where forward gives them"
+        )
+        yield Neighbour(there, declared=declared, along={n: _outside(part) for n, part in parts.items()})
 
 
 def _outside(part: Tensor) -> Projection:

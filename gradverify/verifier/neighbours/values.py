@@ -1,9 +1,8 @@
 """What was made up, at other values: factors, counts, labels, indices, masks and flags.
 
 A factor of 0.75, labels drawn at random or a flag may be no valid ones. A mismatch that is there at all other
-values that forward takes hangs on none of them. A count on which neither outputs nor gradients depend is the
-order of work, and no excuse. A count that a loop may go by, and on which they depend, is the rounds of an
-iteration, which is right once it has converged: that leaves the mismatch open.
+values that forward takes hangs on none of them. A count that a loop may go by is the rounds of an iteration,
+which is right once it has converged: that leaves the mismatch open.
 """
 
 from __future__ import annotations
@@ -16,23 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Doubt, Finding, Point, TensorInput, tensors_of
-from gradverify.model.case import is_floating
+from gradverify.model import Doubt, Finding, TensorInput, tensors_of
 from gradverify.source import may_loop_over
-from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.neighbours.asking import (
-    OF_SECOND_ORDER,
-    Near,
-    Neighbour,
-    are_near,
-    gradients_at,
-    is_right,
-    outputs_at,
-    with_arguments,
-)
+from gradverify.verifier.neighbours.asking import OF_SECOND_ORDER, Neighbour, is_right, with_arguments
 from gradverify.verifier.neighbours.shapes import returned_shapes
 from gradverify.verifier.questions.reading import own_backward
-from gradverify.verifier.questions.samples import prepared
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.wording import if_guessed
 
@@ -66,86 +53,50 @@ MOST_ASKED = 12
 LEAST_ASKED = 2
 """Of these must have told something: one alone tells little."""
 
-REORDERED = 1e-12
-"""Relative change of outputs and gradients, in float64, that another order of the same additions makes."""
 
-
-def doubts_of(sample: Sample) -> tuple[Doubt, ...]:
+def doubts_of(sample: Sample) -> list[Doubt]:
     """What of the inputs of this case was made up."""
     options, sizes = dict(sample.case.options), dict(sample.case.sizes)
-    return tuple(
+    return [
         d
         for d in sample.subject.doubts
-        if not d.intent
-        and not d.extreme
+        if not (d.intent or d.extreme)
         and not (d.certain and options.get(d.name) in d.certain)
         and not (d.optional and options.get(d.name, ...) is None)
         and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)
-    )
+    ]
 
 
-def doubts_in(near: Near) -> list[Doubt]:
-    """The same without counts that are the order of work."""
-    return [d for d in doubts_of(near.sample) if not near.once(_is_order_of_work, d.name)]
-
-
-def _is_order_of_work(sample: Sample, name: str) -> bool:
-    """Whether neither outputs nor gradients depend on a count, at two others or more that forward takes."""
-    if not any(a.name == name and type(a.value) is int for a in sample.arguments):
-        return False
-    others = islice(at_other_values(sample, [name], rounds=True), MOST_ASKED)
-    first, *rest = map(_measured, (sample, *others))
-    return len(rest) >= LEAST_ASKED and all(are_near(first, other, REORDERED) for other in rest)
-
-
-def _measured(sample: Sample) -> Tensor | None:
-    """Outputs and gradients as one vector."""
-    outputs, gradients = outputs_at(sample), gradients_at(sample)
-    if outputs is None or not gradients:
-        return None
-    return torch.cat([outputs, sample.inputs.flatten([*gradients.values()])])
-
-
-def made_up(near: Near, finding: Finding) -> Finding | None:
+def made_up(sample: Sample, finding: Finding) -> Finding | None:
     """What was made up leaves it open, unless it is there at all other values too.
 
     No shape makes a backward that is not linear. Other values settle nothing where the shape of the gradient
-    shows that another shape may be meant. What is None where the mismatch is there as well made none of it.
+    shows that another shape may be meant.
     """
-    linear = finding.code != OF_GRAD_OUTPUT
-    doubts = [d for d in doubts_in(near) if linear or d.differ or (d.name and not d.of_shape)]
-    if finding.code == OF_THE_DTYPE:
-        doubts = [d for d in doubts if not d.of_values]
-    optional = tuple(d.name for d in doubts if d.optional)
-    bare = near.once(_without, optional) if optional and finding.input not in optional else None
-    left = doubts if bare is None else [d for d in doubts if not d.optional]
-    testable = bool(doubts) and all(d.of_values for d in left)
-    fits = testable and finding.input not in near.once(returned_shapes)
-    settled = fits and is_there_whatever(near if bare is None else Near(bare), finding, left)
+    linear, of_values = finding.code != OF_GRAD_OUTPUT, finding.code != OF_THE_DTYPE
+    doubts = [
+        d
+        for d in doubts_of(sample)
+        if (linear or d.differ or (d.name and not d.of_shape)) and (of_values or not d.of_values)
+    ]
+    fits = all(d.of_values for d in doubts) and finding.input not in returned_shapes(sample)
+    settled = fits and is_there_whatever(sample, finding, doubts)
     return None if settled else if_guessed(finding, (d.what for d in doubts))
 
 
-def is_there_whatever(near: Near, finding: Finding, doubts: Iterable[Doubt]) -> bool:
+def is_there_whatever(sample: Sample, finding: Finding, doubts: Iterable[Doubt]) -> bool:
     """Whether it is there for all other values of what was made up."""
+    if finding.code not in MEASURED:
+        return False
     second = finding.code.startswith(OF_SECOND_ORDER)
-    names = tuple(d.name for d in doubts)
-    return finding.code in MEASURED and near.once(_stays, names, finding.input or "", second)
-
-
-def _stays(sample: Sample, names: tuple[str, ...], wrong: str, second: bool) -> bool:  # noqa: FBT001
-    if not names:
-        return is_right(Neighbour(sample), wrong, second=second) is False
-    several = islice(at_other_values(sample, names), MOST_ASKED)
-    answers = [is_right(Neighbour(other), wrong, second=second) for other in several]
-    told = [answer for answer in answers if answer is not None]
+    told = told_at(at_other_values(sample, [d.name for d in doubts]), finding.input or "", second=second)
     return len(told) >= LEAST_ASKED and not any(told)
 
 
-def _without(sample: Sample, names: Collection[str]) -> Sample | None:
-    """The sample with None for some arguments; None where forward does not take that."""
-    arguments = tuple(Argument(a.name, None) if a.name in names else a for a in sample.arguments)
-    other = prepared(sample.subject, sample.case, sample.where, arguments)
-    return other if isinstance(other, Sample) else None
+def told_at(several: Iterable[Sample], name: str, *, second: bool = False) -> list[bool]:
+    """Whether the gradient of an input is right at each of the first samples that tell."""
+    answers = (is_right(Neighbour(other), name, second=second) for other in islice(several, MOST_ASKED))
+    return [answer for answer in answers if answer is not None]
 
 
 def at_other_values(sample: Sample, names: Collection[str], *, rounds: bool = False) -> Iterator[Sample]:
@@ -219,12 +170,3 @@ def declares_values(sample: Sample) -> bool:
     """Whether a spec says how large the values of some input are, which a structure does not."""
     given = [t for i in sample.case.inputs for t in tensors_of(i)]
     return bool(sample.case.hook) or any(t.range is not None or t.value is not None or t.make for t in given)
-
-
-def declared_by(point: Point, name: str, drawn: TensorInput | None) -> str:
-    """What limits the values of an input; a parameter of a module is an input of its Function."""
-    if name.startswith("self."):
-        return f"in an entry for the Function that gets `{name}`, with a `range:` of it"
-    if drawn is not None and not is_floating(drawn):
-        return f"a `make:` function for `{name}`"
-    return f"`avoid: [0]` of `{name}`" if point is Point.SPECIAL else f"a `range:` of `{name}`"

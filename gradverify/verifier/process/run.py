@@ -31,11 +31,11 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
 
 
 def _with_causes(asked: Verification) -> Iterator[Event]:
-    kept, settings = asked.live.kept, asked.request.settings
+    kept = asked.live.kept
     kept.begin()
     before = guard.CALLS.made
     yield from verified(asked)
-    kept.allowance = Allowance.after(guard.CALLS.made - before, settings.effort)
+    kept.allowance = Allowance.after(guard.CALLS.made - before)
     if any(is_diagnosed(f) or wants_a_change(f) for f in asked.findings):
         from gradverify.verifier.diagnose.findings import causes_of  # noqa: PLC0415 - where one failed
 

@@ -6,10 +6,9 @@ said together with what it hangs on: it fails where symbolic sizes say that any 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 
 import torch
 
@@ -27,7 +26,7 @@ from gradverify.model import (
 )
 from gradverify.rules import Family
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.neighbours.guesses import guarded_at_unlisted
+from gradverify.verifier.neighbours.guesses import Excuses, guarded
 from gradverify.verifier.questions.again import MOST_CASES, overlapping_cases
 from gradverify.verifier.questions.contract import contract
 from gradverify.verifier.questions.dtypes.asked import wrong_natively
@@ -39,7 +38,7 @@ from gradverify.verifier.questions.wording import invented
 from gradverify.verifier.targets.module_target import ModuleState
 from gradverify.verifier.verify.case_state import CaseState
 from gradverify.verifier.verify.past import past_constants
-from gradverify.verifier.verify.verification import Judge, Verification
+from gradverify.verifier.verify.verification import Verification
 
 RETURNED = frozenset({"GV103", "GV105"})
 """Codes on what backward returned that hang on no value."""
@@ -57,29 +56,32 @@ class Beside:
     """A sample that no case lists."""
 
     case: Case
-    judge: Judge
-    """What is asked of it, and what is said of what is wrong."""
+    tell: Callable[[Finding], Finding | None]
+    """What is said of a finding; None for nothing."""
     named: str = ""
     """How the report calls it, if not by its case."""
     state: ModuleState = ModuleState.NEW
+    is_guessed: bool = True
+    """Forward was never meant to take it: what it refuses, or has no number for, is not said."""
+    is_open: bool = False
+    """Symbolic sizes say that it is valid: native dtypes are asked as well."""
 
 
 def beside_the_listed(asked: Verification) -> Iterator[Event]:
     """Ask what can add something once the listed cases are verified; sizes of 1 leave nothing to add."""
     yield from _each(asked, _unlisted_sizes(asked))
     yield from _overlapping_cases(asked)
-    for kind in (_another_rank, _longer_items):
-        yield from _each(asked, kind(asked))
+    yield from _each(asked, _other_shapes(asked))
     if asked.is_verified and asked.wants("GV101"):
         yield from past_constants(asked)
-    for kind in (_evaluation_mode, _sizes_of_one):
-        yield from _each(asked, kind(asked))
+        yield from _each(asked, _evaluation_mode(asked))
+    yield from _each(asked, _sizes_of_one(asked))
 
 
 def _each(asked: Verification, samples: Iterator[Beside]) -> Iterator[Event]:
     for one in samples:
         there = replace(asked, live=replace(asked.live, state=one.state))
-        yield from asked.noted(there.ask(one.case, one.judge, named=one.named), one.case)
+        yield from asked.noted(there.ask(one.case, partial(_judged, one), named=one.named), one.case)
 
 
 def _unlisted_sizes(asked: Verification) -> Iterator[Beside]:
@@ -88,7 +90,8 @@ def _unlisted_sizes(asked: Verification) -> Iterator[Beside]:
     for case in (*plan.open_sized, *(() if inferred else plan.degenerate)):
         if asked.has_no_error:
             is_open = case in plan.open_sized
-            yield Beside(case, partial(_at_unlisted_sizes, is_open=is_open, inferred=inferred))
+            tell = partial(_told_of_sizes, case=case, is_open=is_open)
+            yield Beside(case, tell, is_guessed=False, is_open=is_open)
 
 
 def _overlapping_cases(asked: Verification) -> Iterator[Event]:
@@ -111,57 +114,46 @@ def _overlapping_cases(asked: Verification) -> Iterator[Event]:
     yield state.verified(replace(samples[0].case, id=" with ".join(s.case.id for s in (*samples, *unlisted))))
 
 
-def _another_rank(asked: Verification) -> Iterator[Beside]:
-    """Inferred inputs at three dimensions, for each combination of options: the first that change nothing.
+def _other_shapes(asked: Verification) -> Iterator[Beside]:
+    """Inferred inputs at three dimensions, for each combination of options, and lists with a longer tensor.
 
-    What forward gives there must be what it gives at the inputs found, entry by entry: then it takes any
-    rank, and so must backward. A forward that means something else there was not meant for it.
+    What forward gives at three dimensions must be what it gives at the inputs found, entry by entry: then it
+    takes any rank, and so must backward. What cuts a list goes by the length of each of its tensors.
     """
+    plan = asked.request.plan
     inferred = asked.is_verified and asked.request.inferred
-    first_of_each = {c.options: c for c in reversed(asked.request.plan.cases)} if inferred else {}
-    for case in first_of_each.values():
-        deeper = list(with_three_dimensions(case))
-        usual = asked.sample(case) if deeper else None
-        for one in deeper if usual is not None else ():
-            sample = asked.sample(one)
-            if usual is not None and sample is not None and _is_the_same(usual, sample):
-                pairs = zip(sample.arguments, usual.arguments, strict=True)
-                shapes = [
-                    f"that `{a.name}` may have the shape {list(a.value.shape)}"
-                    for a, b in pairs
-                    if a.differentiable and a.value.shape != b.value.shape
-                ]
-                yield Beside(
-                    one, partial(_wrong_there, shapes, raises=False), f"{case.id} at three dimensions"
-                )
-                break
+    for case in {c.options: c for c in reversed(plan.cases)}.values() if inferred else ():
+        deeper = with_three_dimensions(case)
+        usual, sample = (asked.sample(c) if deeper and c else None for c in (case, deeper))
+        if deeper and usual and sample and _is_the_same(usual, sample):
+            pairs = zip(sample.arguments, usual.arguments, strict=True)
+            changed = [a for a, b in pairs if a.differentiable and a.value.shape != b.value.shape]
+            shapes = [f"that `{a.name}` may have the shape {list(a.value.shape)}" for a in changed]
+            tell = partial(_told_of_guesses, shapes, raises=False)
+            yield Beside(deeper, tell, f"{case.id} at three dimensions")
+    for place, given in enumerate(plan.cases[0].inputs if inferred else ()):
+        if isinstance(given, ListInput) and asked.is_verified:
+            yield from _with_longer_items(plan.cases[0], place, given)
 
 
-def _longer_items(asked: Verification) -> Iterator[Beside]:
-    """Inferred lists whose tensors have one shape, with the last one longer: what cuts goes by each length.
-
-    Parts that are as equal as can be (`chunk`) are longer at the start.
-    """
-    case = asked.request.plan.cases[0]
-    for place, given in enumerate(case.inputs if asked.is_verified and asked.request.inferred else ()):
-        if not isinstance(given, ListInput) or len({item.shape for item in given.items}) != 1:
-            continue
-        *others, last = given.items
-        for dim, n in enumerate(last.shape if others and _is_free(last) else ()):
+def _with_longer_items(case: Case, place: int, given: ListInput) -> Iterator[Beside]:
+    """A list of tensors of one shape with the last one longer: what is cut equally is longer at the start."""
+    *others, last = given.items
+    if others and _is_free(last) and len({item.shape for item in given.items}) == 1:
+        for dim, n in enumerate(last.shape):
             longer = replace(last, shape=(*last.shape[:dim], n + 1, *last.shape[dim + 1 :]))
-            inputs = list(case.inputs)
-            inputs[place] = replace(given, items=(*others, longer))
-            one = replace(case, id=f"{case.id} with a longer {last.name}", inputs=tuple(inputs))
+            items = replace(given, items=(*others, longer))
+            inputs = (*case.inputs[:place], items, *case.inputs[place + 1 :])
+            one = replace(case, id=f"{case.id} with a longer {last.name}", inputs=inputs)
             guessed = [f"that the tensors of `{given.name}` may differ in dimension {dim}"]
-            yield Beside(one, partial(_wrong_there, guessed))
+            yield Beside(one, partial(_told_of_guesses, guessed))
 
 
 def _evaluation_mode(asked: Verification) -> Iterator[Beside]:
     """A module as training leaves it, in evaluation mode, where it may compute another function."""
-    is_module = asked.request.target.kind is TargetKind.MODULE
-    if asked.is_verified and asked.wants("GV101") and is_module:
+    if asked.is_verified and asked.request.target.kind is TargetKind.MODULE:
         case, state = asked.request.plan.cases[0], ModuleState.TRAINED
-        yield Beside(case, _in_evaluation_mode, f"{case.id} {state.value}", state)
+        yield Beside(case, _told_of_evaluation, f"{case.id} {state.value}", state)
 
 
 def _sizes_of_one(asked: Verification) -> Iterator[Beside]:
@@ -169,34 +161,35 @@ def _sizes_of_one(asked: Verification) -> Iterator[Beside]:
     for case in asked.request.plan.degenerate if asked.request.inferred else ():
         if asked.is_verified:
             ones = [f"that `{n}` may be 1" for n, size in case.sizes if size == 1]
-            yield Beside(case, partial(_wrong_there, ones))
+            yield Beside(case, partial(_told_of_guesses, ones))
 
 
-def _at_unlisted_sizes(
-    sample: Sample | NoSample, state: CaseState, *, is_open: bool, inferred: bool
-) -> Iterator[Finding]:
-    """The first order, and native dtypes where symbolic shapes leave the sizes open.
-
-    What forward refuses of inferred inputs is nothing that anybody asked for.
-    """
+def _judged(one: Beside, sample: Sample | NoSample, state: CaseState) -> Iterator[Finding]:
+    """The first order, and native dtypes where symbolic shapes leave the sizes open."""
+    if one.state is ModuleState.TRAINED:
+        state.capabilities["evaluation_mode"] = "no"
     if isinstance(sample, NoSample):
-        refused = (f for f in sample.findings if f.code in {"GV002", "GV412"})
-        yield from () if inferred else map(_refusal, refused)
+        refused = (f for f in sample.findings if f.code in {"GV002", "GV412"} and not one.is_guessed)
+        yield from map(_refusal, refused)
         return
-    if not _has_values(sample):
+    if not _has_values(sample, every=one.is_guessed):
         said = f"forward gives no finite value at {sample.case.id}, which no spec lists"
-        yield sample.finding("GV412", said, severity=Severity.NOTE)
+        yield from () if one.is_guessed else [sample.finding("GV412", said, severity=Severity.NOTE)]
         return
     found = at_unlisted(sample)
-    told = tuple(_told_of_sizes(f, sample.case, is_open=is_open) for f in found.result.findings)
-    result = guarded_at_unlisted(sample, CheckResult(told, outcome_of(told)))
+    told = tuple(filter(None, map(one.tell, found.result.findings)))
+    result = guarded(sample, CheckResult(told, outcome_of(told)), Excuses())
     yield from result.findings
-    native = wrong_natively(sample) if is_open and found.judged and not told else ()
+    native = wrong_natively(sample) if one.is_open and found.judged and not told else ()
     yield from native
-    state.last, state.points = sample, int(found.judged)
-    state.swept = Swept(sizes=(sample.case.id,) if found.judged else ())
-    state.add(sample.family, result)
+    if found.judged or told or not one.is_guessed:
+        is_new = one.state is ModuleState.NEW and found.judged
+        state.swept = Swept(sizes=(sample.case.id,) if is_new else ())
+        state.last, state.points = sample, int(found.judged)
+        state.add(sample.family, result)
     state.add(Family.PRECISION, CheckResult(native, outcome_of(native) if native else Outcome.NOT_RUN))
+    if one.state is ModuleState.TRAINED and found.judged:
+        state.capabilities["evaluation_mode"] = "wrong" if result.outcome is Outcome.FAILED else "yes"
 
 
 def _refusal(finding: Finding) -> Finding:
@@ -220,10 +213,23 @@ def _told_of_sizes(finding: Finding, case: Case, *, is_open: bool) -> Finding:
     return replace(finding, code="GV412", severity=severity, message=message, hint=IF_LISTED)
 
 
+def _told_of_guesses(guessed: Sequence[str], finding: Finding, *, raises: bool = True) -> Finding | None:
+    """An error, with what was guessed."""
+    is_said = finding.severity is Severity.ERROR and (raises or not finding.raised)
+    return invented(finding, guessed) if is_said else None
+
+
+def _told_of_evaluation(finding: Finding) -> Finding | None:
+    """An error, or what backward raised."""
+    if finding.severity is not Severity.ERROR and not finding.raised:
+        return None
+    message, hint = f"in evaluation mode {finding.message}", f"{IN_EVALUATION_MODE} {finding.hint}"
+    return replace(finding, message=message, hint=hint.strip())
+
+
 def at_unlisted(sample: Sample) -> FirstOrder:
     """The first order and what backward returned; an exception as a finding, a note if it is deliberate."""
-    empty = refused_empty(sample)
-    found = empty if empty is not None else at_undeclared(sample)
+    found = refused_empty(sample) or at_undeclared(sample)
     returned = contract(sample, FirstOrder(found.result)).findings
     irregular = [f for f in returned if f.code in RETURNED and f.severity is Severity.ERROR]
     replaced = {f.input for f in irregular} - {None}
@@ -235,7 +241,7 @@ def at_unlisted(sample: Sample) -> FirstOrder:
     return FirstOrder(result, judged=found.judged or bool(findings))
 
 
-def _has_values(sample: Sample, *, every: bool = False) -> bool:
+def _has_values(sample: Sample, *, every: bool) -> bool:
     """Whether forward returns a finite number, or `every` one is."""
     values = sample.problem.evaluate(sample.problem.primals)
     if isinstance(values, Raised):
@@ -244,58 +250,24 @@ def _has_values(sample: Sample, *, every: bool = False) -> bool:
     return bool(finite.all() if every else finite.any() or not finite.numel())
 
 
-def _wrong_there(
-    guessed: Sequence[str], sample: Sample | NoSample, state: CaseState, *, raises: bool = True
-) -> Iterator[Finding]:
-    """What is wrong where forward gives finite numbers, with what was guessed."""
-    if isinstance(sample, NoSample) or not _has_values(sample, every=True):
-        return
-    found = at_unlisted(sample)
-    wrong = (f for f in found.result.findings if f.severity is Severity.ERROR and (raises or not f.raised))
-    findings = tuple(invented(f, guessed) for f in wrong)
-    if found.judged or findings:
-        state.add(sample.family, CheckResult(findings, outcome_of(findings)))
-        state.swept = Swept(sizes=(sample.case.id,))
-    yield from findings
-
-
-def _in_evaluation_mode(sample: Sample | NoSample, state: CaseState) -> Iterator[Finding]:
-    """The first order of a module in evaluation mode; what forward refuses there is not judged."""
-    state.capabilities["evaluation_mode"] = "no"
-    if isinstance(sample, NoSample):
-        return
-    found = at_unlisted(sample)
-    told = [f for f in found.result.findings if f.severity is Severity.ERROR or f.raised]
-    wrong = any(f.severity is Severity.ERROR for f in told)
-    if found.judged or told:
-        state.add(sample.family, CheckResult((), outcome_of(told)))
-    state.capabilities["evaluation_mode"] = "wrong" if wrong else "yes" if found.judged else "no"
-    for finding in told:
-        message, hint = f"in evaluation mode {finding.message}", f"{IN_EVALUATION_MODE} {finding.hint}"
-        yield replace(finding, message=message, hint=hint.strip())
-
-
-def with_three_dimensions(case: Case) -> Iterator[Case]:
+def with_three_dimensions(case: Case) -> Case | None:
     """The case whose deepest tensors have three dimensions, one of size 1, and as many entries.
 
-    One for each place of it, the middle first: an option that names an axis means the same one at some of
-    them. None where they have three already, or none has a dimension.
+    None where they have three already, or none has a dimension.
     """
     tensors = [i for i in case.inputs if isinstance(i, TensorInput)]
     deepest = max((len(t.shape) for t in tensors if _is_free(t)), default=0)
-    if case.hook or not 0 < deepest < RANK:
-        return
-    changed = [t for t in tensors if len(t.shape) == deepest]
-    if not all(_is_free(t) or t.value is None for t in changed):
-        return
-    ones = (1,) * (RANK - deepest)
-    for place in (0, 1) if deepest == 1 else (1, 2, 0):
-        shapes = {t.name: (*t.shape[:place], *ones, *t.shape[place:]) for t in changed}
-        inputs = (
-            replace(i, shape=shapes[i.name]) if isinstance(i, TensorInput) and i.name in shapes else i
-            for i in case.inputs
-        )
-        yield replace(case, inputs=tuple(inputs))
+    changed = {t.name: t for t in tensors if len(t.shape) == deepest}
+    if case.hook or not 0 < deepest < RANK or any(t.value is not None for t in changed.values()):
+        return None
+    before, ones = deepest - 1, (1,) * (RANK - deepest)
+    inputs = (
+        replace(i, shape=(*i.shape[:before], *ones, *i.shape[before:]))
+        if isinstance(i, TensorInput) and i.name in changed
+        else i
+        for i in case.inputs
+    )
+    return replace(case, inputs=tuple(inputs))
 
 
 def _is_free(tensor: TensorInput) -> bool:
@@ -306,9 +278,10 @@ def _is_free(tensor: TensorInput) -> bool:
 
 def _is_the_same(usual: Sample, sample: Sample) -> bool:
     """Whether forward gives the same numbers for the same numbers, in whatever shape."""
-    entries = [[prod(p.shape) for p in one.problem.primals] for one in (usual, sample)]
-    made = [one.problem.evaluate(one.problem.primals) for one in (usual, sample)]
-    values = [[v.reshape(-1) for v in one.value] for one in made if not isinstance(one, Raised)]
-    if len(values) < len(made) or entries[0] != entries[1] or len(values[0]) != len(values[1]):
+    if usual.inputs.size != sample.inputs.size:
         return False
-    return all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(*values, strict=True))
+    one, other = (s.problem.evaluate(s.problem.primals) for s in (usual, sample))
+    if isinstance(one, Raised) or isinstance(other, Raised):
+        return False
+    values = usual.problem.outputs.flatten(one.value), sample.problem.outputs.flatten(other.value)
+    return torch.equal(*values)

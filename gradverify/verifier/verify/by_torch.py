@@ -20,15 +20,17 @@ from gradverify.verifier.questions.subject import Sample, first_line
 
 def torch_first_order(sample: Sample) -> FirstOrder:
     """Gradcheck in slow mode; where it fails, our own comparison says where."""
-    error = None if sample.disconnected else _ask(torch.autograd.gradcheck, sample)
-    if error is None and not sample.disconnected:
+    if sample.disconnected:
+        return first_order(sample)
+    error = _ask(torch.autograd.gradcheck, sample)
+    if error is None:
         return FirstOrder(CheckResult(), proven=True)
-    if error is not None and error.type != GradcheckError.__name__:
-        return FirstOrder(CheckResult((backward_raised(sample, error),), Outcome.FAILED))
-    located = first_order(sample)
-    if error is None or located.result.outcome is Outcome.FAILED:
+    raised = error.type != GradcheckError.__name__
+    located = None if raised else first_order(sample)
+    if located is not None and located.result.outcome is Outcome.FAILED:
         return located
-    return FirstOrder(CheckResult((_unlocated(sample, "GV101", "gradcheck", error),), Outcome.FAILED))
+    found = backward_raised(sample, error) if raised else _unlocated(sample, "GV101", "gradcheck", error)
+    return FirstOrder(CheckResult((found,), Outcome.FAILED))
 
 
 def torch_second_order(sample: Sample) -> CheckResult:

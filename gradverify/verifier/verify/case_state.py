@@ -105,13 +105,13 @@ class CaseState:
         An entry that has a value next to these has none at a single point, as a quotient at a tie.
         """
         for sample, found in self.finite:
-            ever = torch.stack([other for _, other in self.finite if len(other) == len(found)]).any(dim=0)
-            lost, inputs = ever & ~found, sample.inputs
-            if not bool(lost.any()):
-                continue
-            x = inputs.flatten(sample.problem.primals)
-            beside = sample.problem.evaluate(inputs.unflatten(x * (1 + NEXT * torch.linspace(1, 2, len(x)))))
-            if isinstance(beside, Raised):
+            lost = ~found & torch.stack([other for _, other in self.finite if len(other) == len(found)]).any(
+                0
+            )
+            x = sample.inputs.flatten(sample.problem.primals)
+            near = sample.inputs.unflatten(x * (1 + NEXT * torch.linspace(1, 2, len(x))))
+            beside = sample.problem.evaluate(near) if bool(lost.any()) else None
+            if beside is None or isinstance(beside, Raised):
                 continue
             lost &= ~sample.problem.outputs.flatten(beside.value).isfinite()
             if bool(lost.any()):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gradverify.model import CasePoint, Finding, indexed
@@ -36,7 +35,7 @@ def disagreements(sample: Sample) -> Iterator[Finding]:
         return
     met, across.differences = across.differences, {}
     names = [a.name for a in sample.arguments if isinstance(a.value, Tensor)]
-    for (what, position), difference in sorted(met.items(), key=lambda pair: pair[0]):
+    for (what, position), difference in sorted(met.items()):
         is_output = what == "output"
         named = f"output {position}" if is_output else f"the gradient of `{names[position]}`"
         code = "GV721" if is_output else "GV722"
@@ -52,13 +51,12 @@ def disagreements(sample: Sample) -> Iterator[Finding]:
 
 
 def _where(difference: Difference) -> str:
-    """The worst entry on both ranks, in words."""
+    """The first entry that differs, on both ranks, in words."""
     one, other = difference.of_first, difference.of_rank
     if one.shape != other.shape or one.dtype != other.dtype:
         reported = f"{list(one.shape)} {one.dtype} on rank 0, {list(other.shape)} {other.dtype}"
         return f"{reported} on rank {difference.rank}".replace("torch.", "")
-    apart = (one.double() - other.double() if not one.is_complex() else one - other).abs()
-    at = int(torch.nan_to_num(apart, nan=torch.inf).reshape(-1).argmax())
+    at = int(one.ne(other).reshape(-1).int().argmax())
     place = indexed("", multi_index(at, one.shape))
     first, second = (_shown(t.reshape(-1)[at]) for t in (one, other))
     return f"{first} on rank 0, {second} on rank {difference.rank}{f', at {place}' if place else ''}"

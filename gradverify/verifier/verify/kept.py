@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gradverify.model import Case, CasePoint, Effort, Finding, Point
+from gradverify.model import Case, CasePoint, Finding, Point
 from gradverify.model.words import Scalar
 from gradverify.verifier import guard
 from gradverify.verifier.questions.reading import Reader
@@ -24,9 +24,6 @@ TIMES = 8
 """Times the calls that verifying took: whoever has waited for that waits for so much more at most. Of 53
 wrong backwards in `benchmarks/cases/wrong`, 2 lost their cause and 4 of 34 their fix at 2, and 2 their fix at
 4; none at 6."""
-
-TIMES_IF_THOROUGH = 10
-"""The same with `--effort thorough`."""
 
 LEAST = 8000
 """Calls that they may take in any case: a wrong gradient is found in fifty, and a change that explains it, of
@@ -45,10 +42,9 @@ class Allowance:
     """Something was not looked for because it would take more."""
 
     @staticmethod
-    def after(verifying: int, effort: Effort) -> Allowance:
+    def after(verifying: int) -> Allowance:
         """What errors may cost from now on, where verifying took so many calls."""
-        times = TIMES_IF_THOROUGH if effort is Effort.THOROUGH else TIMES
-        calls = max(LEAST, times * verifying)
+        calls = max(LEAST, TIMES * verifying)
         return Allowance(calls, guard.CALLS.made + calls)
 
     @property
@@ -125,7 +121,3 @@ class Kept:
                 return built
             self.samples[place] = prepare(*built, place.point, place.draw)
         return self.samples[place]
-
-    def note(self, place: Place, sample: Sample) -> None:
-        """Keep a sample that was judged."""
-        self.samples[place] = sample

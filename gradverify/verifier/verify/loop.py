@@ -13,9 +13,9 @@ from gradverify.events import CaseStarted, Event, Found
 from gradverify.model import Case, Effort, Engine, Finding, Outcome, Point, Severity
 from gradverify.model.case import is_declared, points_of, strata_points, whole_points
 from gradverify.rules import Family
+from gradverify.verifier.guard.raised_errors import is_bound_nowhere
 from gradverify.verifier.interpreter.launches import watch_kernels
-from gradverify.verifier.neighbours.guesses import guarded, guarded_at_undeclared
-from gradverify.verifier.neighbours.meant import hangs_on_no_guess
+from gradverify.verifier.neighbours.guesses import guarded, unless_unseen
 from gradverify.verifier.questions.contract import old_style
 from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.result import CheckResult
@@ -48,7 +48,7 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
     state = CaseState()
     for point, draw in draws_of(subject, case):
         if not is_declared(point, draw):
-            if _can_add_something(state, subject) or (point is Point.WIDE and _is_as_meant(state, subject)):
+            if _can_add_something(state, subject, point):
                 yield from _at_undeclared(asked, subject, case, state, (point, draw))
             continue
         yield CaseStarted(case.id, point, draw)
@@ -64,7 +64,7 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
         yield from asked.reported(_at_declared(asked, sample, state))
         state.applied |= asked.applied(sample)
         subject = replace(subject, short=asked.live.kept.short)
-        asked.live.kept.note(Place(planned, point, draw), state.last or sample)
+        asked.live.kept.samples[Place(planned, point, draw)] = state.last or sample
         if not (subject.inferred or sample.is_native):
             state.note_values(sample)
     yield from asked.reported(state.without_value())
@@ -102,10 +102,11 @@ def _at_declared(asked: Verification, sample: Sample, state: CaseState) -> Itera
             yield computes_in(sample, results)
     if left_out:
         state.remarks[left_out] = None
-    results = guarded(sample, results, asked.findings, asked.excuses)
+    results = {family: guarded(sample, result, asked.excuses) for family, result in results.items()}
+    results[Family.GRADCHECK] = unless_unseen(sample, results[Family.GRADCHECK])
     for result in results.values():
         yield from result.findings
-    if asked.is_old_style and state.points == 0 and asked.is_first(sample.case):
+    if asked.is_old_style and state.points == 0 and sample.subject.is_base:
         yield old_style(sample)
     state.add_point(sample, results)
     yield from _shared_values(sample, state)
@@ -118,26 +119,20 @@ def _shared_values(sample: Sample, state: CaseState) -> Iterator[Finding]:
         yield finding
 
 
-def _can_add_something(state: CaseState, subject: Subject) -> bool:
+def _can_add_something(state: CaseState, subject: Subject, point: Point) -> bool:
     """Whether undeclared values can.
 
-    They cannot where backward is wrong anyway, is not meant to be the derivative, or is torch's to judge.
-    Of inferred inputs backward must be the derivative at moderate values.
+    They cannot where backward is wrong anyway, or is torch's to judge. Of inferred inputs backward must be
+    the derivative at moderate values. Where it is what a composite stands for that is declared as its
+    surrogate, either side of a kink may be meant: at zeros and ties nothing is asked.
     """
-    family = Family.PRECISION if subject.native else Family.GRADCHECK
-    first, contract = state.outcomes[family], state.outcomes[Family.CONTRACT]
+    if subject.surrogate is not None:
+        declared = subject.surrogate.function is not None and not subject.native
+        return point is Point.WIDE and declared and state.outcomes[Family.REFERENCE] is Outcome.PASSED
+    first = state.outcomes[Family.PRECISION if subject.native else Family.GRADCHECK]
     verified = first is Outcome.PASSED or (first is Outcome.INCONCLUSIVE and not subject.inferred)
-    meant = subject.surrogate is None and subject.settings.engine is not Engine.TORCH
-    return verified and meant and contract is not Outcome.FAILED
-
-
-def _is_as_meant(state: CaseState, subject: Subject) -> bool:
-    """Whether backward is what a composite stands for that is declared as its surrogate.
-
-    At special values, zeros and ties, either side of a kink may be meant.
-    """
-    declared = subject.surrogate is not None and subject.surrogate.function is not None
-    return declared and not subject.native and state.outcomes[Family.REFERENCE] is Outcome.PASSED
+    is_ours = subject.settings.engine is not Engine.TORCH
+    return verified and is_ours and state.outcomes[Family.CONTRACT] is not Outcome.FAILED
 
 
 def _at_undeclared(
@@ -152,8 +147,8 @@ def _at_undeclared(
     list(disagreements(sample))  # where values are extreme, ranks may differ by what cancels
     state.count_calls(sample)
     state.points += found.judged
-    result = guarded_at_undeclared(sample, found.result, asked.excuses)
-    if found.raised is not None and hangs_on_no_guess(sample, found.raised):
+    result = guarded(sample, found.result, asked.excuses)
+    if found.raised is not None and is_bound_nowhere(found.raised):
         result = CheckResult((backward_raised(sample, found.raised),), Outcome.FAILED)
     state.add(sample.family if subject.surrogate is None else Family.REFERENCE, result)
     yield from asked.reported(result.findings)

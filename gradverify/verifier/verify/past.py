@@ -7,19 +7,18 @@ spec lists the values of that size it makes the target inconclusive, no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted, Event, Found
 from gradverify.model import ALIGNED, Beyond, Case, Engine, Finding, Outcome, Point, Severity
-from gradverify.rules import Family, rule
+from gradverify.rules import rule
 from gradverify.verifier.interpreter.launches import programs
-from gradverify.verifier.neighbours.guesses import guarded
+from gradverify.verifier.neighbours.guesses import Excuses, guarded
 from gradverify.verifier.questions.again import overlapping, read_unwritten
 from gradverify.verifier.questions.natively import judged_alone
 from gradverify.verifier.questions.result import FirstOrder
 from gradverify.verifier.questions.results import beyond as judged_beyond
-from gradverify.verifier.questions.results import reference
 from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import NoSample, Sample
 from gradverify.verifier.questions.verified import verified
@@ -34,17 +33,14 @@ def past_constants(asked: Verification) -> Iterator[Event]:
 
     After one that no spec says to be valid come those alone that no spec speaks against: they are mistakes.
     """
-    doubted = False
+    found: list[Finding] = []
     for beyond in asked.request.plan.beyond:
-        if doubted and beyond.declared:
-            continue
-        failed = False
-        for event in _judged(asked, beyond):
-            doubted |= isinstance(event, Found)
-            failed |= isinstance(event, Found) and event.finding.severity is Severity.ERROR
-            yield event
-        if failed:
+        if any(map(_is_error, found)):
             return
+        if not (found and beyond.declared):
+            for event in _judged(asked, beyond):
+                found += [event.finding] if isinstance(event, Found) else []
+                yield event
 
 
 def _judged(asked: Verification, beyond: Beyond) -> Iterator[Event]:
@@ -57,17 +53,17 @@ def _judged(asked: Verification, beyond: Beyond) -> Iterator[Event]:
     first = judged_alone(sample) if sample.is_native else judged_beyond(sample)
     if first.result.outcome is Outcome.FAILED:
         yield BeyondDoubted()
-    # Whatever else was guessed: what no spec says to be valid is inconclusive in any case, see `_told`.
-    guarding = not beyond.declared or beyond.constant == ALIGNED
-    errors = _errors(sample, first, asked.wanted, guarding=guarding)
-    # Of those each says what was guessed.
-    told = bool(errors) and beyond.constant == ALIGNED and not any(map(_is_error, errors))
+    errors = _errors(sample, first, beyond)
     if not errors and first.result.outcome is not Outcome.PASSED:
         yield BeyondJudged("its gradient could not be measured there")
         return
-    for finding in errors or _of_overlapping_calls(sample):
-        if asked.wants(finding.code):
-            yield Found(finding if told else _told(finding, beyond, asked.request.plan.cases))
+    base = None if errors else verified(sample)
+    # A buffer may be kept from some size on.
+    errors = errors if base is None else [*filter(_is_error, overlapping(base).findings)]
+    # What was guessed of sizes that are to agree is said already.
+    is_told = beyond.constant == ALIGNED and not any(map(_is_error, errors))
+    told = (f if is_told else _told(f, beyond, asked.request.plan.cases) for f in errors)
+    yield from asked.reported(told)
     yield BeyondJudged()
 
 
@@ -90,28 +86,14 @@ def _sample(asked: Verification, beyond: Beyond) -> Sample | str:
     return sample
 
 
-def _errors(sample: Sample, first: FirstOrder, wanted: frozenset[Family], *, guarding: bool) -> list[Finding]:
+def _errors(sample: Sample, first: FirstOrder, beyond: Beyond) -> list[Finding]:
     """What is wrong there; inconclusive where that may come from what was guessed of inferred inputs."""
-    results = {Family.GRADCHECK: first.result}
-    if Family.REFERENCE in wanted and not sample.is_native:
-        results[Family.REFERENCE] = reference(sample, first)
-    # Smaller sizes, even ones or not, say nothing of what is wrong past a constant.
-    here = replace(sample, subject=replace(sample.subject, spares=()))
-    judged = guarded(here, results) if guarding else results
-    found = [
-        told
-        for family, result in judged.items()
-        for told, as_found in zip(result.findings, results[family].findings, strict=False)
-        if _is_error(as_found)
-    ]
-    return [*found, *read_unwritten(sample)]
-
-
-def _of_overlapping_calls(sample: Sample) -> list[Finding]:
-    """What a second call of that size changes: a buffer may be kept from some size on."""
-    base = verified(sample)
-    found = () if base is None else overlapping(base).findings
-    return [*filter(_is_error, found)]
+    found = replace(first.result, findings=tuple(filter(_is_error, first.result.findings)))
+    # Whatever else was guessed: what no spec says to be valid is inconclusive in any case, see `_told`.
+    if not beyond.declared or beyond.constant == ALIGNED:
+        # Smaller sizes, even ones or not, say nothing of what is wrong past a constant.
+        found = guarded(replace(sample, subject=replace(sample.subject, spares=())), found, Excuses())
+    return [*found.findings, *read_unwritten(sample)]
 
 
 def _is_error(finding: Finding) -> bool:
@@ -126,24 +108,14 @@ def _told(finding: Finding, beyond: Beyond, listed: Sequence[Case]) -> Finding:
             f"At other sizes it is right; this is {where}: look at a branch, a last block that is not full."
         )
         return replace(finding, hint=f"{finding.hint} {hint}".strip())
+    sizes, known = dict(beyond.case.sizes), [dict(case.sizes) for case in listed]
+    unlisted = [n for n, size in sizes.items() if all(one.get(n) != size for one in known)] or [beyond.size]
+    conditions = " or ".join(f"`{name} != {sizes[name]}`" for name in unlisted)
     return replace(
         finding,
         code="GV109",
         severity=rule("GV109").severity,
         message=f"{finding.message}; but no spec says that {where} is valid",
-        hint=_to_settle(beyond, [dict(case.sizes) for case in listed]),
-    )
-
-
-def _to_settle(beyond: Beyond, listed: Sequence[Mapping[str, int]]) -> str:
-    """What the author is to say of the sizes there that no listed case has."""
-    sizes, bound = dict(beyond.case.sizes), beyond.number
-    unlisted = [n for n, size in sizes.items() if all(one.get(n) != size for one in listed)] or [beyond.size]
-    names, conditions = " and ".join(f"`{name}`" for name in unlisted), []
-    for name in unlisted:
-        is_bound = bound < sizes[name] and all(one.get(name, 0) <= bound for one in listed)
-        conditions.append(f"`{name} <= {bound}`" if is_bound else f"`{name} != {sizes[name]}`")
-    return (
-        f"If it is, list such a value of {names} in the spec's sizes, and this is a "
-        f"mistake; if not, forbid it with `where:`, as in {' or '.join(conditions)}."
+        hint=f"If it is, list such a value of {' and '.join(f'`{name}`' for name in unlisted)} in the spec's "
+        f"sizes, and this is a mistake; if not, forbid it with `where:`, as in {conditions}.",
     )

@@ -35,10 +35,10 @@ def carried_out_in_float64(
     (what they are quantised to, or the bits of a number, is part of the formula), nothing can be told.
     """
     subject = sample.subject
-    asked = (
-        subject.surrogate is None and subject.across is None and subject.settings.engine is not Engine.TORCH
-    )
-    if subject.short or sample.is_native or not asked or not _is_open(results):
+    is_torch = subject.settings.engine is Engine.TORCH
+    if subject.short or sample.is_native or subject.surrogate or subject.across or is_torch:
+        return None
+    if not any(result.outcome in OPEN or result.uncovered for result in results.values()):
         return None
     blocks = (*sample.inputs.blocks, *sample.problem.outputs.blocks)
     doubles = all(b.dtype in {torch.float64, torch.complex128} for b in blocks)
@@ -81,7 +81,3 @@ def _untold(sample: Sample, result: CheckResult, short: str) -> CheckResult:
     hint = "Name a composite of plain torch operations as `reference:`, or declare a surrogate gradient."
     told = sample.finding("GV109", said, hint=hint)
     return replace(result, findings=(*kept, told), outcome=Outcome.INCONCLUSIVE)
-
-
-def _is_open(results: Results) -> bool:
-    return any(result.outcome in OPEN or result.uncovered for result in results.values())

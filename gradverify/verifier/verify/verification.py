@@ -90,10 +90,6 @@ class Verification:
         """Whether findings with a code are asked for."""
         return is_wanted(code, self.request.settings, self.request.ignored)
 
-    def is_first(self, case: Case) -> bool:
-        """Whether it is the first of the listed ones."""
-        return case.id == self.request.plan.cases[0].id
-
     def build(self, case: Case) -> tuple[Subject, Case] | Finding:
         """The target ready to be called on a case; a finding where it cannot be built."""
         built = self._in_float64(case)

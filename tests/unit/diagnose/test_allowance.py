@@ -43,10 +43,9 @@ def asked(effort=Effort.NORMAL):
 
 def test_the_calls_of_verifying_decide():
     before = guard.CALLS.made
-    assert Allowance.after(10, Effort.NORMAL).calls == LEAST
-    assert Allowance.after(1000, Effort.QUICK).calls == 8000
-    assert Allowance.after(1000, Effort.THOROUGH).calls == 10_000
-    one = Allowance.after(0, Effort.NORMAL)
+    assert Allowance.after(10).calls == LEAST
+    assert Allowance.after(2000).calls == 16_000
+    one = Allowance.after(0)
     assert one.left == LEAST
     assert one.covers(LEAST)
     assert not one.is_short

@@ -16,7 +16,7 @@ def test_other_integers(kind):
     assert integers_like(given, 4, kind).device == ELSEWHERE
 
 
-@pytest.mark.parametrize("kind", OF_CONSTANTS, ids=lambda kind: kind.words)
+@pytest.mark.parametrize("kind", OF_CONSTANTS, ids=lambda kind: kind.declared)
 def test_other_constants(kind):
     given = [torch.zeros(shape, device=ELSEWHERE) for shape in ([4, 4], [4, 4, 3])]
     assert all(kind.move(x).device == ELSEWHERE for x in given if kind.fits(x))

@@ -50,7 +50,7 @@ EXPECTED["bare", "Windows", "without spec"] = {
 EXPECTED["bare", "InstanceNormScale", "without spec"] = {"status": "passed"}
 EXPECTED |= {
     ("bare", name, "without spec"): {
-        "status": "inconclusive", "warnings": {"GV109"}, "names": ["a step in entries"],
+        "status": "inconclusive", "warnings": {"GV109"}, "names": ["forward is a step in"],
     }
     for name in ("RoundedByTheLargest", "RoundedBetweenBounds", "RoundedByRows", "SignsOnAMean")
 }  # fmt: skip
@@ -101,7 +101,7 @@ EXPECTED |= {
     for name, said in (
         ("Feedback", "backward goes by `feedback`"),
         ("TriangularProduct", "`structure: triangular`"),
-        ("PaddedConvolution", "may hold values where forward and backward give zeros"),
+        ("PaddedConvolution", "that leaves zeros where forward gives them"),
         ("LastButOne", "with -2, forward raises ValueError"),
         ("PickedOnce", "`target` (integer tensor)"),
     )
