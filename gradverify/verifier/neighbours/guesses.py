@@ -96,9 +96,9 @@ def _inside(sample: Sample, finding: Finding) -> Finding | None:
 
 AT_GUESSES: tuple[Reason, ...] = (
     Row(frozenset({OF_GRAD_OUTPUT}), where_backward_converges),
+    _inside,
     no_derivative_meant,
     is_meant,
-    _inside,
     made_up,
     WHERE_FORWARD_CONVERGES,
     Row(OF_SHAPES, of_another_shape),

@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Entry, Finding, tensors_of
-from gradverify.verifier.neighbours.asking import Neighbour, gradients_at, inputs_of, is_right, outputs_at
+from gradverify.verifier.neighbours.asking import (
+    Neighbour,
+    are_near,
+    gradients_at,
+    inputs_of,
+    is_right,
+    outputs_at,
+)
 from gradverify.verifier.neighbours.values import OF_THE_DERIVATIVE, OF_THE_DTYPE
 from gradverify.verifier.questions.result import NOT_REPEATED
 from gradverify.verifier.questions.subject import Sample
@@ -52,6 +59,11 @@ CUTS = 5
 
 STAYS = 0.01
 """Share of the first change which remains where it is a jump: of 8 bits 1/32 does, of a kink 16^-4."""
+
+REPEATS = 1e-5
+"""Relative difference of two gradients at the same inputs that no order of additions makes."""
+
+AGAIN = "it gives another gradient each time"
 
 MEANT = "that backward should be the derivative ({})"
 
@@ -95,7 +107,7 @@ def raises_on_purpose(sample: Sample, finding: Finding) -> Finding | None:
 def no_derivative_meant(sample: Sample, finding: Finding) -> Finding | None:
     """The finding where the source or the numbers show that the gradient is a choice."""
     if finding.cause == NOT_REPEATED:
-        return deliberate(finding, MEANT.format("it gives another gradient each time"))
+        return deliberate(finding, MEANT.format(AGAIN))
     if finding.code not in OF_THE_DERIVATIVE or finding.cause == "grad-output-ones":
         return None
     said = [d.what for d in sample.subject.doubts if d.intent][:1]
@@ -111,6 +123,8 @@ def _chosen(sample: Sample, finding: Finding) -> str:
     primal = given[name]
     if base is None or primal.is_complex() or not primal.numel():
         return ""
+    if not are_near(gradients_at(sample).get(name), gradients_at(sample).get(name), REPEATS):
+        return AGAIN
     if any(torch.equal(value, primal) for value in sample.problem.outputs.unflatten(base)):
         return f"forward returns `{name}` as it is"
     hidden = any(d.of_values for d in sample.subject.doubts)  # labels all alike leave nothing to depend on

@@ -42,6 +42,7 @@ def of_another_shape(sample: Sample, name: str) -> Iterator[Neighbour]:
     yield from even_sizes(sample)
     yield from _at(sample, _one_more(sample))
     yield from _one_fewer(sample)
+    yield from _at(sample, _one_row_of_a_constant(sample))
     yield from _single_matrices(sample)
     yield from _at(sample, _last_size_as_read(sample, name))
     yield from _equal_sizes(sample)
@@ -121,6 +122,19 @@ def _one_fewer(sample: Sample) -> Iterator[Neighbour]:
     longest = [n for n, shape in inputs.items() if len(shape) == max(map(len, inputs.values()))]
     numbers = [{name: ()} for name, shape in reversed(inputs.items()) if shape and longest != [name]]
     yield from broadcast([together, *taken, *numbers])
+
+
+def _one_row_of_a_constant(sample: Sample) -> Iterator[Shapes]:
+    """A constant with the size 1 along a dimension, also where an input has one dimension fewer.
+
+    Backward returns no gradient whose shape would tell its own, and may add up what it has of it.
+    """
+    inputs = _shapes(sample)
+    given = {n: s for n, s in _shapes(sample, differentiated=False).items() if n not in inputs and len(s) > 1}
+    rows = [{n: (*s[:k], 1, *s[k + 1 :])} for n, s in given.items() for k in range(len(s)) if s[k] > 1]
+    fewer = [{name: shape[:-1]} for name, shape in inputs.items() if len(shape) > 1]
+    yield from rows
+    yield from ({**row, **one} for row in rows for one in fewer)
 
 
 def _single_matrices(sample: Sample) -> Iterator[Neighbour]:

@@ -39,6 +39,9 @@ TAKES_BACK = 1e-2
 """Relative change of outputs or gradients below which an input was projected onto a set: the epsilon under a
 root, and the like, may change them a little."""
 
+WIDER = 3.0
+"""Times its largest entry by which an input is moved beyond all others."""
+
 MOST_OF_CONSTANTS = 4096
 """Entries of the constants together that are tried: a table, no data set."""
 
@@ -77,6 +80,11 @@ class Kind:
     along: Projection = anywhere
 
 
+def _span(x: Tensor) -> Tensor:
+    """Further than inputs of this one's size lie apart."""
+    return WIDER * x.abs().max().clamp_min(1.0)
+
+
 def _one_like(x: Tensor) -> Tensor:
     """The identity for square matrices, ones for what is none."""
     return torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) if is_matrix(x) else torch.ones_like(x)
@@ -99,8 +107,21 @@ WITHOUT_SIGNS = (
     Kind("`domain: unit`", lambda x: x.abs().frac(), _any),
 )
 
-DOMAINS = (*WITHOUT_SIGNS, Kind("`range: [1, 4]`", lambda x: 1 + x.abs(), _any), NEAR_ZERO)
-"""Outside of which a forward may be constant."""
+DOMAINS = (
+    *WITHOUT_SIGNS,
+    Kind("`range: [1, 4]`", lambda x: 1 + x.abs(), _any),
+    NEAR_ZERO,
+    Kind("a higher `range:`", lambda x: x + _span(x), _any),
+    Kind("a lower `range:`", lambda x: x - _span(x), _any),
+)
+"""Outside of which a forward may be constant: of one input, the last two above and below the others."""
+
+LEADING = Kind(
+    "a `make:` function of rows with a large first entry",
+    lambda x: torch.cat([1 + x[..., :1].abs(), SMALL * x[..., 1:]], dim=-1),
+    _has_rows,
+)
+"""As times stand beside places: a form that is not definite is positive there."""
 
 CONVERGING = (
     NEAR_ZERO,
@@ -225,8 +246,9 @@ def constants_of_a_kind(sample: Sample, _: str) -> Iterator[Neighbour]:
 
 
 def inside_a_domain(sample: Sample, name: str) -> Iterator[Neighbour]:
-    """An input inside of a domain, outside of which forward is constant."""
+    """An input inside of a domain, or all of them, outside of which forward is constant."""
     yield from _on(sample, DOMAINS, {name} & inputs_of(sample).keys())
+    yield from _on(sample, [LEADING], inputs_of(sample))
 
 
 def without_signs(sample: Sample, _: str) -> Iterator[Neighbour]:

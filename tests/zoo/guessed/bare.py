@@ -1937,3 +1937,86 @@ class SegmentSumTwice(SegmentSum):
     def backward(ctx, g):
         (index,) = ctx.saved_tensors
         return 2 * g[index], None, None
+
+
+class PositionsInOneRow(Function):
+    """Right where the table has one row for all; one for each was guessed, and a scale for each entry."""
+
+    @staticmethod
+    def forward(ctx, x, scale, table):
+        ctx.save_for_backward(scale, table)
+        return x + scale[:, None] * table
+
+    @staticmethod
+    def backward(ctx, g):
+        table = ctx.saved_tensors[1]
+        return g, g @ table[0], None
+
+
+class RootOfGap(Function):
+    """Right where one input is above the other."""
+
+    @staticmethod
+    def forward(ctx, high, low):
+        gap = (high - low).clamp(min=1e-10)
+        ctx.save_for_backward(gap)
+        return gap.sqrt()
+
+    @staticmethod
+    def backward(ctx, g):
+        (gap,) = ctx.saved_tensors
+        half = g / (2 * gap.sqrt())
+        return half, -half
+
+
+class RootOfGapWhole(RootOfGap):
+    """Wrong by a factor there."""
+
+    @staticmethod
+    def backward(ctx, g):
+        (gap,) = ctx.saved_tensors
+        whole = g / gap.sqrt()
+        return whole, -whole
+
+
+class ProperLength(Function):
+    """Right of vectors whose first entry is the largest."""
+
+    @staticmethod
+    def forward(ctx, x):
+        square = (x[..., 0] ** 2 - (x[..., 1:] ** 2).sum(-1)).clamp(min=1e-12)
+        ctx.save_for_backward(x, square.sqrt())
+        return square.sqrt()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, length = ctx.saved_tensors
+        sign = -torch.ones_like(x)
+        sign[..., 0] = 1
+        return (g / length).unsqueeze(-1) * sign * x
+
+
+class ProperLengthEuclidean(ProperLength):
+    """Wrong by the signs of all other entries."""
+
+    @staticmethod
+    def backward(ctx, g):
+        x, length = ctx.saved_tensors
+        return (g / length).unsqueeze(-1) * x
+
+
+class SampledByItself(Function):
+    """A sample of the gradient, drawn by a generator whose state nobody sets back."""
+
+    generator = torch.Generator().manual_seed(3)
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        weight = torch.rand(g.shape, generator=SampledByItself.generator, dtype=g.dtype)
+        return 2 * g * x.cos() * weight
