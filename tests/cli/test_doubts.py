@@ -52,7 +52,7 @@ def test_other_values_settle_nothing_where_a_gradient_has_another_shape(tmp_path
 def test_a_slope_between_two_float32_numbers_is_none(tmp_path):
     for name in ("right.py", "right.gradverify.yaml"):
         shutil.copy(ZOO / "precision" / name, tmp_path)
-    assert verdict(tmp_path, "right.py::StatisticsInFloat32", "--seed", "1") == ("passed", set())
+    assert verdict(tmp_path, "right.py::StatisticsInFloat32", "--seed", "1") == ("inconclusive", set())
 
 
 SEGMENTS = '''

@@ -33,7 +33,10 @@ from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.derived import Derived, derive
 from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
 from gradverify.verifier.witnesses.rounding import FACTOR, spread
-from gradverify.verifier.witnesses.values import Values, alone, probe
+from gradverify.verifier.witnesses.values import FLOAT32, Values, alone, probe
+
+SINGLE = FLOAT32.epsilon
+"""The precision of a forward whose gradient is not verified: NumPy and kernels may keep float32, unseen."""
 
 REFERENCE = "reference"
 
@@ -50,7 +53,7 @@ def ask_reference(sample: Sample, visible: float, *, gradients: bool = True) -> 
     other = _composite(sample, REFERENCE, sample.subject.reference, sample.subject.reference_arguments)
     if isinstance(other, Finding):
         return [other]
-    found = list(_values(sample, other))
+    found = list(_values(sample, other, witnesses_of(sample).of(sample).epsilon if gradients else SINGLE))
     if found or not gradients or other.outputs.size != sample.problem.outputs.size:
         return found
     found = list(_gradients(sample, other, REFERENCE, visible))
@@ -85,8 +88,8 @@ def _composite(
     return sample.finding("GV109", f"not compared with the {called}: the {called} {why}")
 
 
-def _values(sample: Sample, other: CallProblem) -> Iterator[Finding]:
-    """Outputs of another shape, else those with other values."""
+def _values(sample: Sample, other: CallProblem, epsilon: float) -> Iterator[Finding]:
+    """Outputs of another shape, else those with other values than rounding in such a precision explains."""
     mine, positions = sample.problem, other.output_positions
     for position, theirs in zip(positions, other.outputs.blocks, strict=True):
         own, name = mine.outputs.blocks[mine.output_positions.index(position)], _name(sample, position)
@@ -96,7 +99,7 @@ def _values(sample: Sample, other: CallProblem) -> Iterator[Finding]:
             yield sample.finding("GV301", said, hint=hint, output=position)
             return
     mine = replace(mine, output_positions=positions, outputs=other.outputs)
-    for number_of, entries in _differing(sample, (mine, other), value_at, other.outputs):
+    for number_of, entries in _differing(sample, (mine, other), value_at, other.outputs, epsilon=epsilon):
         said = f"{_name(sample, positions[number_of])} of forward differs from the reference"
         hint = "Forward and reference give different values: the gradients are not compared."
         yield _told(sample, "GV301", said, entries, hint=hint, output=positions[number_of])
@@ -145,7 +148,12 @@ def _name(sample: Sample, position: int) -> str:
 
 
 def _differing(
-    sample: Sample, both: tuple[Map, Map], at: At, layout: Layout, seen: float = 0.0
+    sample: Sample,
+    both: tuple[Map, Map],
+    at: At,
+    layout: Layout,
+    seen: float = 0.0,
+    epsilon: float | None = None,
 ) -> Iterator[tuple[int, Entries]]:
     """Each part of a layout that differs, by number, with its entries; by less than `seen` nothing does."""
     x = Values(both[0]).x
@@ -157,8 +165,8 @@ def _differing(
     bar = settings.atol + max(settings.rtol, seen) * (theirs.abs() + middle)
     off = ~((mine - theirs).abs() <= bar) & (mine != theirs) & ~(mine.isnan() & theirs.isnan())
     if bool(off.any()):
-        epsilon = witnesses_of(sample).of(sample).epsilon
-        moved = [spread(partial(at, one), x, epsilon) for one in both]
+        precision = epsilon or witnesses_of(sample).of(sample).epsilon
+        moved = [spread(partial(at, one), x, precision) for one in both]
         off &= ~((mine - theirs).abs() <= bar + sum(FACTOR * one for one in moved if one is not None))
     if bool(off.any()) and sample.point is not Point.TYPICAL:
         off &= ~_between_those_nearby(partial(at, both[1]), Values(both[1]), mine)
