@@ -113,7 +113,7 @@ TABLE = """
 verifier.questions | Varied() | again.overlapping_cases again.overlapping
     ways.same_tensor_twice ways.views_of_one_base ways.as_leaves changes.changes
     changes.requires_grad_subsets writes.growing_memory ways.saved_elsewhere writes.watched
-    ways.other_devices again.first_call again.again
+    ways.other_devices again.again
 verifier.questions | () | again.unrepeatable writes.written again.read_unwritten
 verifier.questions | CheckResult(outcome=Outcome.NOT_RUN) | table.on_other_devices
 verifier.questions | Answer("yes") | transforms.batched transforms.compiled transforms.forward_mode
@@ -143,8 +143,7 @@ verifier.questions | None | again._overlapped
 verifier.infer | given[1] | choices._with_longer_tables
 verifier.questions | AtUndeclared(CheckResult(), judged=True) | results.at_undeclared
 verifier.verify | AtUndeclared(CheckResult(), judged=True) | beside.at_unlisted
-verifier.questions | None | composite.composite_of
-verifier.questions | False | orders._draws
+verifier.questions | None | reference.composite_of
 verifier.verify | iter(()) | beside._evaluation_mode beside._sizes_of_one
     beside._unlisted_sizes beside._overlapping_cases
 model | 0 | case.draws_of_decades

@@ -138,7 +138,7 @@ CLAIMED = {
     ("FEW_BITS", "10"): "multiplied by 2^10",
     ("MANY_BITS", "40"): "2^10, 2^40 and their inverses",
     ("LARGE", "(1.0, 100.0)"): "large (1 to 100)",
-    ("SMALL", "(1e-6, 1e-2)"): "small (1e-6 to 1e-2)",
+    ("SMALL", "(SMALLEST, 1e-2)"): "small (1e-6 to 1e-2)",
     ("ALL_SUBSETS", "3"): "all of up to three inputs",
 }
 """Constants with what `how-it-decides.md` says of them: where one changes, the page does."""

@@ -191,8 +191,9 @@ def _numpy_errors() -> dict[str, Any]:
 
 
 def _set_numpy_errors(values: dict[str, Any]) -> None:
-    if values:
-        sys.modules["numpy"].seterr(**values)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and values:
+        numpy.seterr(**values)
 
 
 def _alarm() -> bool:

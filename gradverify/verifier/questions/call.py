@@ -99,7 +99,9 @@ def called(
     picked = [returned[p] for p in problem.output_positions if p < len(returned)]
     outputs = tuple(t for t in picked if isinstance(t, Tensor))
     if len(outputs) != len(problem.output_positions):
-        return Raised(RaisedError(OTHER_OUTPUTS, "returned other outputs than before"))
+        has_tensors = any(isinstance(t, Tensor) for t in returned)
+        said = "returned other outputs than before" if has_tensors else "returned None"
+        return Raised(RaisedError(OTHER_OUTPUTS, said))
     return Returned(Call(leaves, tuple(passed), returned, outputs))
 
 

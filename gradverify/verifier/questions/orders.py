@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from gradverify.model import Finding, Outcome, Point, Severity
+from gradverify.model import Finding, Outcome, Point, Severity, tensors_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Graph
 from gradverify.verifier.questions.findings import WHY, imprecise_gradient, not_known, wrong_gradient
@@ -101,7 +101,8 @@ def _finding(sample: Sample, asked: Asked, pair: tuple[int, int], answer: Answer
         return sample.finding(code, said, output=position, input=name, severity=Severity.ERROR)
     if isinstance(answer, Wrong):
         made = wrong_gradient(sample, position, pair[1], answer)
-        return made if asked.declared else _if_certain(made, pair, answer, witnesses)
+        declared = asked.declared or _at_declared_zeros(sample, name, answer)
+        return made if declared else _if_certain(made, pair, answer, witnesses)
     if isinstance(answer, Imprecise):
         return imprecise_gradient(sample, position, pair[1], answer)
     if isinstance(answer, Unknown) and answer.mismatch:
@@ -109,6 +110,13 @@ def _finding(sample: Sample, asked: Asked, pair: tuple[int, int], answer: Answer
         short = answer.reason is Reason.FLOAT32
         return replace(found, hint=f"{witnesses.of(sample).made} {found.hint}") if short else found
     return None
+
+
+def _at_declared_zeros(sample: Sample, name: str, answer: Wrong) -> bool:
+    """Whether an input has no value but 0 there, and its spec says that zeros are valid."""
+    x = sample.inputs.flatten(sample.problem.primals)
+    declares = any(t.name == name and 0.0 in t.special for i in sample.case.inputs for t in tensors_of(i))
+    return declares and answer.nonfinite and not any(float(x[e.column]) for e in answer.entries)
 
 
 def _if_certain(made: Finding, pair: tuple[int, int], answer: Wrong, witnesses: Witnesses) -> Finding:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from gradverify.model import Closeness, Finding, Outcome, Point, Severity
+from gradverify.model import Closeness, Finding, Outcome, Point, Severity, tensors_of
 from gradverify.model.case import points_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.guard.memory import hand_back
@@ -86,6 +86,15 @@ def _is_alone(sample: Sample) -> bool:
     return sample.is_native and witnesses_of(sample).of(sample).alone
 
 
+def _is_typical(sample: Sample) -> bool:
+    """Whether floating values are typical: at special ones they are where no floating input has such."""
+    every = [t for i in sample.case.inputs for t in tensors_of(i)]
+    floating = (t for t in every if getattr(torch, t.dtype).is_floating_point)
+    ordinary = not any(t.special or t.ties or t.structure for t in floating)
+    special = (sample.point, sample.draw) == (Point.SPECIAL, 0)
+    return sample.point is Point.TYPICAL or (special and ordinary and not sample.case.hook)
+
+
 def first_order(sample: Sample) -> FirstOrder:
     """As the judge finds it, at a declared sample."""
     if sample.disconnected:
@@ -93,8 +102,8 @@ def first_order(sample: Sample) -> FirstOrder:
     empty = refused_empty(sample)
     if empty is not None:
         return empty
-    # Slopes in float32 alone refute at typical values.
-    declared = sample.point is Point.TYPICAL or not _is_alone(sample)
+    # Slopes in float32 alone refute at typical values, whatever labels and indices are.
+    declared = _is_typical(sample) or not _is_alone(sample)
     found = _judged(sample, declared=declared, prove=sample.is_first_draw)
     # Linearity needs no slope: where these are all there is, it is asked of what they leave open as well.
     linear = found.whole or (_is_alone(sample) and found.result.outcome is not Outcome.FAILED and found.asked)

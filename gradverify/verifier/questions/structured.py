@@ -91,6 +91,8 @@ STRUCTURES = (
     Structure("that sums to zero", _balanced),
     Structure("with one entry in each row", _one_of_each_row),
     Structure("with a single entry", _one_entry),
+    Structure("of negative numbers alone", lambda w: -w.abs()),
+    Structure("of positive numbers alone", torch.abs),
     Structure("whose rows differ in size, some of them zero", _rows_of_different_size),
     *(
         Structure(f"multiplied by 2^{bits}", torch.clone, bits)
