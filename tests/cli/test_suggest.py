@@ -12,12 +12,12 @@ from extent import with_long
 SCREENS = {
     "suggest layer norm": (0, "LayerNorm"),
     "suggest power": (0, "Power"),
-    "suggest nothing for NumPy": (1, "ByNumPy"),
     "suggest nothing for a long loop": (1, "Bisected"),
-    "suggest nothing for noise": (1, "Noise"),
     "suggest for nobody": (2, "Linaer"),
 }
 MORE_SCREENS = {
+    "suggest nothing for NumPy": (1, "ByNumPy"),
+    "suggest nothing for noise": (1, "Noise"),
     "suggest linear": (0, "Linear"),
     "suggest softmax": (0, "Softmax"),
     "suggest attention": (0, "Attention"),
@@ -79,16 +79,18 @@ OPERATORS = {
     "suggest for a custom op": (0, "scaled"),
     "suggest for a custom op that sets nothing up": (0, "grown"),
     "suggest for an operator from its reference": (0, "torch.ops.suggested_library.cube"),
+    "suggest nothing for a module": (1, "Layer"),
+}
+MORE_OPERATORS = {
     "suggest nothing for an operator that is not seen": (1, "unaided"),
     "suggest nothing for a callable": (1, "cubed"),
-    "suggest nothing for a module": (1, "Layer"),
 }
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", with_long(OPERATORS, MORE_OPERATORS))
 def test_screen_of_an_operator(place, screen, name):
     here = place("suggesting")
-    code, target = OPERATORS[name]
+    code, target = (OPERATORS | MORE_OPERATORS)[name]
     ran = here("suggest", f"operators.py::{target}", **verdicts_only.VARIABLES)
     assert ran.code == code, ran.err
     assert ran.screen(here.folder) == screen

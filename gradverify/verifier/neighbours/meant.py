@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Entry, Finding, tensors_of
+from gradverify.verifier.guard.memory import filled_memory
 from gradverify.verifier.neighbours.asking import (
     Neighbour,
     are_near,
@@ -123,7 +124,7 @@ def _chosen(sample: Sample, finding: Finding) -> str:
     primal = given[name]
     if base is None or primal.is_complex() or not primal.numel():
         return ""
-    if not are_near(gradients_at(sample).get(name), gradients_at(sample).get(name), REPEATS):
+    if not _repeats(sample, name):
         return AGAIN
     if any(torch.equal(value, primal) for value in sample.problem.outputs.unflatten(base)):
         return f"forward returns `{name}` as it is"
@@ -137,6 +138,13 @@ def _chosen(sample: Sample, finding: Finding) -> str:
     if ends and not hidden and all(end is not None and torch.equal(end, base) for end in ends):
         return f"no output depends on `{name}`, and backward gives it a gradient"
     return _drawn(sample, name)
+
+
+def _repeats(sample: Sample, name: str) -> bool:
+    """Whether backward gives the same twice; what it leaves unwritten is no gradient of its own."""
+    with filled_memory():
+        first, again = (gradients_at(sample).get(name) for _ in range(2))
+    return first is None or again is None or are_near(first.nan_to_num(), again.nan_to_num(), REPEATS)
 
 
 def _moved(sample: Sample, name: str, entries: Sequence[Entry], distance: float) -> Tensor | None:
