@@ -40,6 +40,8 @@ class Options:
     """Backward was seen to be differentiable, and its derivative is right so far."""
     formats: frozenset[torch.dtype] | None = None
     """In which forward computes; None until it was watched."""
+    met: frozenset[torch.dtype] = frozenset()
+    """Those in which it computes anything at all, as what it keeps for backward."""
     made: str = ""
     """The line on which forward, which takes float64, makes numbers of float32."""
     unsteady: bool = False
@@ -95,6 +97,7 @@ def other_values(sample: Sample, graph: Graph, known: Options) -> bool:
     if isinstance(again, Raised):
         return False
     known.formats |= {f for t in again.value for f in seen.of(t)}
+    known.met = known.formats | seen.met
     known.made = seen.made if problem.outputs.is_double and not known.is_short else ""
     hidden = any(map(seen.is_from_outside, again.value))
     if hidden and problem.outputs.is_double and has_digits_of_float32(problem.outputs.flatten(again.value)):

@@ -42,7 +42,7 @@ def carried_out_in_float64(
         return None
     blocks = (*sample.inputs.blocks, *sample.problem.outputs.blocks)
     doubles = all(b.dtype in {torch.float64, torch.complex128} for b in blocks)
-    seen = witnesses_of(sample).of(sample).formats or frozenset()
+    seen = witnesses_of(sample).of(sample).met
     if not doubles or not seen & SIXTEEN_BITS:
         return None
     coarsest = min(seen & SIXTEEN_BITS, key=_fineness)

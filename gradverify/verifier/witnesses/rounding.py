@@ -213,6 +213,8 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
         self.through: Any = WeakTensorKeyDictionary()
         self.moves: Any = WeakTensorKeyDictionary()
         self.outside: Any = WeakTensorKeyDictionary()
+        self.met: frozenset[torch.dtype] = frozenset()
+        """Short ones that numbers were turned into, for an output or for backward alone."""
         self.count = 0
         """Operations so far."""
         self.made = ""
@@ -237,6 +239,7 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
                 self.through[one] = made_of | {one.dtype}
             elif one.dtype in UNITS or made_of & EIGHT_BITS:
                 self.through[one] = self.of(one) | made_of
+            self.met |= self.through.get(one, frozenset())
         return result
 
     def _moves(self, one: Tensor) -> bool:
