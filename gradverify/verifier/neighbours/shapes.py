@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import torch
+from torch import Tensor
 
 from gradverify.model import TensorInput
 from gradverify.source import scales_by_sizes
@@ -127,10 +128,14 @@ def _one_fewer(sample: Sample) -> Iterator[Neighbour]:
 def _one_row_of_a_constant(sample: Sample) -> Iterator[Shapes]:
     """A constant with the size 1 along a dimension, also where an input has one dimension fewer.
 
-    Backward returns no gradient whose shape would tell its own, and may add up what it has of it.
+    Backward returns no gradient whose shape would tell its own, and may add up what it has of it. An index
+    is none: of a single one it says nothing whether backward adds up what several give.
     """
     inputs = _shapes(sample)
-    given = {n: s for n, s in _shapes(sample, differentiated=False).items() if n not in inputs and len(s) > 1}
+    tensors = (a for a in sample.arguments if isinstance(a.value, Tensor))
+    numbers = {a.name for a in tensors if a.value.is_floating_point()}
+    every = _shapes(sample, differentiated=False).items()
+    given = {n: s for n, s in every if n in numbers - inputs.keys() and len(s) > 1}
     rows = [{n: (*s[:k], 1, *s[k + 1 :])} for n, s in given.items() for k in range(len(s)) if s[k] > 1]
     fewer = [{name: shape[:-1]} for name, shape in inputs.items() if len(shape) > 1]
     yield from rows
