@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations
 
 import torch
 from torch import Tensor
@@ -108,8 +108,8 @@ def _one_fewer(sample: Sample) -> Iterator[Neighbour]:
     """One dimension fewer, the last or the first, or a single number, where forward broadcasts that.
 
     Where a number for each step is meant, forward multiplies by a row for each all the same, and backward,
-    which sums to one number, is wrong. First all inputs that can do without it, then each alone. The largest
-    input is no number.
+    which sums to one number, is wrong. First all inputs that can do without it, then each alone, pairs, and
+    all but one. The largest input is no number.
     """
     inputs, expected = _shapes(sample), sample.problem.outputs.blocks
 
@@ -120,9 +120,11 @@ def _one_fewer(sample: Sample) -> Iterator[Neighbour]:
     singles = [{name: s} for name, shape in given.items() for s in dict.fromkeys((shape[:-1], shape[1:]))]
     taken = [one for one in singles if next(broadcast([one]), None) is not None]
     together = {name: shape for one in reversed(taken) for name, shape in one.items()}
+    some = (combinations(together, k) for k in dict.fromkeys((2, len(together) - 1)) if 1 < k < len(together))
+    several = ({name: together[name] for name in names} for names in chain.from_iterable(some))
     longest = [n for n, shape in inputs.items() if len(shape) == max(map(len, inputs.values()))]
     numbers = [{name: ()} for name, shape in reversed(inputs.items()) if shape and longest != [name]]
-    yield from broadcast([together, *taken, *numbers])
+    yield from broadcast([together, *taken, *several, *numbers])
 
 
 def _one_row_of_a_constant(sample: Sample) -> Iterator[Shapes]:

@@ -181,6 +181,11 @@ OF_CONSTANTS = (
     Kind("a `make:` function of zeros and ones", lambda x: (x > x.median()).to(x.dtype), _any),
     SYMMETRIC,
     Kind("a `make:` function of antisymmetric matrices", lambda x: (x - x.mT) / 2),
+    Kind(
+        "a `make:` function of filters that are minus their own adjoint",
+        lambda x: (x - x.transpose(0, 1).flip(list(range(2, x.dim())))) / 2,
+        lambda x: x.dim() > 2 and x.shape[0] == x.shape[1],
+    ),
     ORTHOGONAL,
 )
 """Tables of angles in both layouts, soft labels, directions, masks, metrics, rotations, their generators."""
