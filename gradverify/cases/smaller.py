@@ -37,10 +37,6 @@ def smallest(sizes: Sizes, fails: Callable[[dict[str, int]], bool]) -> dict[str,
     if all(best.values()) and fails(ones):
         return ones
     for name in sorted(best, key=lambda name: -best[name]):
-        best[name] = _smallest_of(best, name, fails)
+        small = range(1, min(best[name], ONE_BY_ONE + 1))
+        best[name] = next((n for n in small if fails({**best, name: n})), best[name])
     return best
-
-
-def _smallest_of(best: Sizes, name: str, fails: Callable[[dict[str, int]], bool]) -> int:
-    small = range(1, min(best[name], ONE_BY_ONE + 1))
-    return next((n for n in small if fails({**best, name: n})), best[name])
