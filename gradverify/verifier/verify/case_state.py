@@ -74,7 +74,9 @@ class CaseState:
         """Add all that was found at a declared point."""
         self.last = sample
         for family, result in results.items():
-            self.add(family, result)
+            # What nobody could measure beside typical values is counted, and leaves no pair open.
+            beside = sample.point is not Point.TYPICAL and result.uncovered and not result.findings
+            self.add(family, replace(result, outcome=Outcome.NOT_RUN) if beside else result)
         self.count_calls(sample)
         self.points += 1
         first = results[Family.GRADCHECK]
