@@ -40,8 +40,8 @@ MODULES = ROOT / "tests" / "modules"
 FIELD = ROOT / "tests" / "field"
 
 OF_MODULES = (
-    "accidents", "constants", "cut", "eight_bits", "guessed", "inference", "kinds", "options", "undeclared",
-    "unlisted",
+    "accidents", "constants", "cut", "eight_bits", "guessed", "inference", "kinds", "neighbours", "options",
+    "undeclared", "unlisted",
 )  # fmt: skip
 """Folders of `tests/modules` whose Functions are verified; the others hang, crash or are no Functions."""
 

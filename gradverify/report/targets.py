@@ -168,6 +168,8 @@ def _narrower_than_it_reads(report: TargetReport) -> Iterator[str]:
         yield "one size only"
     if any(one.startswith(SEVERAL_RANKS) for one in report.left_out):
         yield "one process only"
+    if report.not_judged:
+        yield f"{plural(report.not_judged, 'entry', 'entries')} not judged"
 
 
 _ORDER = tuple(Closeness)
@@ -295,7 +297,7 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
     calls = report.evaluations
     called = f"{plural(calls.forward, 'forward')}, {plural(calls.backward, 'backward')}"
     entries = plural(report.not_judged, "entry", "entries")
-    unjudged = f"{entries}: round-off of the target's own operations" if report.not_judged else ""
+    unjudged = f"{entries}: their slopes drown in round-off, or jump at a tie" if report.not_judged else ""
     supports = ", ".join(f"{name.replace('_', ' ')} {answer}" for name, answer in report.capabilities)
     origin = report.spec_file or report.deduced
     source = f"{report.inputs}, {origin}" if origin else str(report.inputs)

@@ -31,3 +31,4 @@ def test_what_nobody_can_measure_at_ties_is_no_open_question_where_the_rest_is_r
     done = forked_command.run(["check", "ties.py", "--seed", "4", "--format", "json"], tmp_path)
     (target,) = json.loads(done.out)["targets"]
     assert (target["status"], target["checks"]["gradcheck"]) == ("passed", "passed")
+    assert target["not_judged"] > 0

@@ -121,7 +121,7 @@ LEADING = Kind(
     lambda x: torch.cat([1 + x[..., :1].abs(), SMALL * x[..., 1:]], dim=-1),
     _has_rows,
 )
-"""As times stand beside places: a form that is not definite is positive there."""
+"""Such as a time before the places: what subtracts the squares of the others is positive there."""
 
 CONVERGING = (
     NEAR_ZERO,

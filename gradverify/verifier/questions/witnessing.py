@@ -41,7 +41,7 @@ class Options:
     formats: frozenset[torch.dtype] | None = None
     """In which forward computes; None until it was watched."""
     met: frozenset[torch.dtype] = frozenset()
-    """Those in which it computes anything at all, as what it keeps for backward."""
+    """Those of any number that it makes, also of what it keeps for backward alone."""
     made: str = ""
     """The line on which forward, which takes float64, makes numbers of float32."""
     unsteady: bool = False

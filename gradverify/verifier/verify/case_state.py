@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -25,6 +25,14 @@ DECLARE = "Declare values at which forward has one (`range:`, `domain:`), or cor
 
 BAD = ("wrong", "no", "partial", "yes", "not-run")
 """What is known of a capability, the worst first: it is no better than at its worst point."""
+
+
+def _entries_of(sample: Sample, pairs: Iterable[tuple[int, str]]) -> int:
+    """How many entries the Jacobians of some (output position, input name) have."""
+    problem = sample.problem
+    rows = dict(zip(problem.output_positions, problem.outputs.blocks, strict=True))
+    columns = dict(zip(problem.input_names, sample.inputs.blocks, strict=True))
+    return sum((rows[o].stop - rows[o].start) * (columns[i].stop - columns[i].start) for o, i in pairs)
 
 
 def _worse(one: str, other: str) -> str:
@@ -74,9 +82,11 @@ class CaseState:
         """Add all that was found at a declared point."""
         self.last = sample
         for family, result in results.items():
-            # What nobody could measure beside typical values is counted, and leaves no pair open.
-            beside = sample.point is not Point.TYPICAL and result.uncovered and not result.findings
-            self.add(family, replace(result, outcome=Outcome.NOT_RUN) if beside else result)
+            if sample.point is not Point.TYPICAL and result.uncovered and not result.findings:
+                # What nobody could measure beside typical values is counted, and leaves no pair open.
+                several = max(result.not_judged, _entries_of(sample, result.uncovered))
+                result = replace(result, outcome=Outcome.NOT_RUN, not_judged=several)  # noqa: PLW2901
+            self.add(family, result)
         self.count_calls(sample)
         self.points += 1
         first = results[Family.GRADCHECK]

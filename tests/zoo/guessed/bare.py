@@ -1953,32 +1953,6 @@ class PositionsInOneRow(Function):
         return g, g @ table[0], None
 
 
-class RootOfGap(Function):
-    """Right where one input is above the other."""
-
-    @staticmethod
-    def forward(ctx, high, low):
-        gap = (high - low).clamp(min=1e-10)
-        ctx.save_for_backward(gap)
-        return gap.sqrt()
-
-    @staticmethod
-    def backward(ctx, g):
-        (gap,) = ctx.saved_tensors
-        half = g / (2 * gap.sqrt())
-        return half, -half
-
-
-class RootOfGapWhole(RootOfGap):
-    """Wrong by a factor there."""
-
-    @staticmethod
-    def backward(ctx, g):
-        (gap,) = ctx.saved_tensors
-        whole = g / gap.sqrt()
-        return whole, -whole
-
-
 class ProperLength(Function):
     """Right of vectors whose first entry is the largest."""
 
@@ -2003,20 +1977,3 @@ class ProperLengthEuclidean(ProperLength):
     def backward(ctx, g):
         x, length = ctx.saved_tensors
         return (g / length).unsqueeze(-1) * x
-
-
-class SampledByItself(Function):
-    """A sample of the gradient, drawn by a generator whose state nobody sets back."""
-
-    generator = torch.Generator().manual_seed(3)
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x.sin()
-
-    @staticmethod
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        weight = torch.rand(g.shape, generator=SampledByItself.generator, dtype=g.dtype)
-        return 2 * g * x.cos() * weight

@@ -25,9 +25,7 @@ OPEN = [
     "KeptSystems",  # another one
     "SharedBase",  # a constant that has one row for all
     "PositionsInOneRow",  # the same, beside a scale for each row
-    "RootOfGap",  # one input above the other
     "ProperLength",  # the first entry is the largest
-    "SampledByItself",  # another gradient each time
     "ScaledSum",  # as many tensors as weights
     "SemiDual",  # one potential and one mass for all rows
     "Quadratic",  # three coefficients
@@ -83,7 +81,6 @@ EXPECTED |= {
         ("ModReluPhase", {"GV101"}, ["`z`"]),
         ("SegmentSumTwice", {"GV101"}, ["`x`"]),
         ("SharedBaseTwice", {"GV101"}, ["`scale`"]),
-        ("RootOfGapWhole", {"GV101"}, ["`high`"]),
         ("ProperLengthEuclidean", {"GV101"}, ["`x`"]),
         ("ChannelAffineTwice", {"GV101"}, ["`shift`"]),
         ("SemiDualForgets", {"GV101"}, ["`f`"]),
