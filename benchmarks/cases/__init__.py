@@ -151,7 +151,7 @@ def sets() -> list[Set]:
     ]
     found += [Set(f"seeded/{module.stem}", partial(mutated, module, each=1)) for module in right]
     found += [
-        Set(f"{folder}/{module.stem}", partial(copied, module, with_spec=True))
+        Set(f"{folder}/{module.stem}", partial(copied, module, with_spec=spec_beside(module).exists()))
         for folder in ("unseen", "attacks")
         for module in sorted((HERE / folder).glob("*.py"))
     ]
