@@ -35,6 +35,9 @@ NOT_VERIFIED = frozenset({Verdict.FAILED, Verdict.INCONCLUSIVE, Verdict.UNCHECKE
 SAID_BY = {"GV110": ("GV101", "GV107", "GV108")}
 """Codes beside which, of the same gradient, a finding has nothing to add."""
 
+UNSTEADY = frozenset({"stale", "not-repeated"})
+"""Causes of a gradient that hangs on other calls: no number of it decides anything."""
+
 _SEVERITIES = tuple(Severity)
 
 
@@ -69,8 +72,11 @@ def merge_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
     Sorted by severity, code, what is suspected, output and input. A suspicion on guessed inputs of one case
     is left out where another case shows the same error for certain, and so is a small error of a gradient
-    that is, or may be, wrong elsewhere.
+    that is, or may be, wrong elsewhere. Where a gradient hangs on other calls, what nothing decides goes
+    unsaid.
     """
+    if any(f.severity is Severity.ERROR and f.cause in UNSTEADY for f in findings):
+        findings = [f for f in findings if f.code not in INCONCLUSIVE_CODES]
     certain = {(f.code, f.input, f.output) for f in findings if f.severity is Severity.ERROR}
     larger = certain | {(f.suspected, f.input, f.output) for f in findings}
     findings = [

@@ -195,7 +195,10 @@ def _check_dtype(spec: TensorSpec, given: Given) -> Iterator[Complaint]:
         yield Complaint(("requires_grad",), f"a tensor of dtype {spec.dtype} cannot require grad")
     differentiated = spec.requires_grad is not False and not spec.mutated
     if floating and spec.dtype not in {"float64", "complex128"} and differentiated:
-        message = f"verification runs in float64: {spec.dtype} is only for `requires_grad: false`"
+        message = (
+            f"verification runs in float64: {spec.dtype} is only for `requires_grad: false`; "
+            "what the Function does in shorter dtypes is asked by its `dtypes: [...]`"
+        )
         yield Complaint(("dtype",), message)
     for key in ("domain", "avoid", "special", "range", "ties", "distinct", "constant_at"):
         if key not in given or spec.dtype in FLOATING:

@@ -49,6 +49,9 @@ DEMANDED, NEXT_DEMANDED = 0.05, 0.1
 ASKED_DOMAIN, NEXT_DOMAIN = 0.1, 0.05
 """To draw values in the range that the author asks for, of the suspects and then of all."""
 
+OF_VALUES = 0.4
+"""To draw values of a kind that no word of the author's asks for."""
+
 MERGE, DERIVE, PIN = 0.1, 0.35, 0.45
 """An agreement of two sizes is likelier than a size that follows from another, or is a number of its own."""
 

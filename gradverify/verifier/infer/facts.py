@@ -11,7 +11,8 @@ class Facts:
     """What is known of one parameter."""
 
     kinds: set[str] = field(default_factory=set)
-    """`tensor index bool int dim float flag callable module none sequence dtype offsets whole operands cut`,
+    """`tensor index bool int dim float flag callable module none sequence dtype offsets whole operands cut
+    searched`,
     each seen."""
     arity: int = 1
     """Arguments that it is called with."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -19,6 +20,7 @@ from gradverify.verifier.infer.guesses import FACTORS
 from gradverify.verifier.infer.shapes import Priced, numbers_in
 from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State, literal
 from gradverify.verifier.inputs.arguments import BLOCK, STAND_IN
+from gradverify.verifier.inputs.structures import fits
 
 COMPLEX = "complex128"
 
@@ -260,8 +262,10 @@ def repairs(state: State, error: RaisedError, further: Sequence[Row] = ()) -> It
     for number, changed in enumerate(demanded(state, error)):
         yield changed.dearer(costs.DEMANDED + costs.NEXT_DEMANDED * number)
     if error.deliberate:
-        for number, changed in enumerate(_of_domain(state, error, suspects)):
-            yield changed.dearer(costs.ASKED_DOMAIN + costs.NEXT_DOMAIN * number)
+        asked = [*_of_domain(state, error, suspects)]
+        cost = costs.ASKED_DOMAIN if asked else costs.OF_VALUES
+        for number, changed in enumerate(asked or _of_values(state, suspects)):
+            yield changed.dearer(cost + costs.NEXT_DOMAIN * number)
     for row in (*TABLE, *further):
         if row.seen.search(message):
             for number, changed in enumerate(row.repair(state, message, suspects)):
@@ -285,6 +289,27 @@ def _of_domain(state: State, error: RaisedError, suspects: Sequence[int]) -> Ite
         for place in places:
             changed = changed.with_argument(place, replace(changed.arguments[place], domain=domain))
         if places:
+            yield changed
+
+
+OF_VALUES: tuple[Mapping[str, Any], ...] = (
+    {"domain": "unit"},
+    {"domain": "positive"},
+    *({"structure": s} for s in ("unit-norm", "simplex", "symmetric", "spd", "sorted")),
+    {"dtype": COMPLEX},
+)
+"""What an author's own check may ask of values, what is asked most often first."""
+
+
+def _of_values(state: State, suspects: Sequence[int]) -> Iterator[State]:
+    """All real suspects of one kind after another, whatever the author says of what is refused."""
+    for wanted in OF_VALUES:
+        changed, structure = state, str(wanted.get("structure", ""))
+        for place in suspects:
+            argument = state.arguments[place]
+            if argument.is_real and argument.dims and fits(structure, state.shape(argument)):
+                changed = changed.with_argument(place, replace(argument, **wanted))
+        if changed != state:
             yield changed
 
 

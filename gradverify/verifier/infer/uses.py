@@ -68,6 +68,9 @@ INDEX_ARGUMENT = {
 }  # fmt: skip
 """Functions and methods whose argument at this position (of the method form) is an integer tensor."""
 
+SEARCHED_ARGUMENT = {"searchsorted": 0, "bucketize": 1, "digitize": 1, "interp": 1}
+"""Functions whose argument at this position must ascend: of other ones they give anything."""
+
 OF_A_VECTOR = frozenset(
     {"index_select", "index_add", "index_add_", "index_fill_", "index_reduce", "index_reduce_"}
 )
@@ -475,6 +478,9 @@ class Reader:
             if facts is not None:
                 facts.kinds.add("index")
                 facts.rank = 1 if name in OF_A_VECTOR and facts.rank is None else facts.rank
+        searched = SEARCHED_ARGUMENT.get(name, len(arguments))
+        if searched < len(arguments):
+            self._note(arguments[searched], "searched")
         for names, kind in ((SIZE_CALLS, "int"), (AXIS_CALLS, "dim"), (("save_for_backward",), "tensor")):
             for argument in arguments if name in names else ():
                 self._note(argument, kind)
