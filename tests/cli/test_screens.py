@@ -1,6 +1,7 @@
 """Whole screens with their exit codes: what a user sees, in one file each under `__snapshots__`."""
 
 import pytest
+from extent import with_long
 
 SCREENS = {
     "all pass": (0, "check", "right.py"),
@@ -35,7 +36,7 @@ def test_screen(place, screen, name):
     assert ran.screen(here.folder) == screen
 
 
-@pytest.mark.parametrize("name", CRASHES)
+@pytest.mark.parametrize("name", with_long(["crash"], ["timeout"]))
 def test_screen_of_a_crash(place, screen, name):
     here = place()
     code, *arguments = CRASHES[name]

@@ -11,10 +11,10 @@ from extent import with_long
 
 SCREENS = {
     "suggest layer norm": (0, "LayerNorm"),
-    "suggest nothing for a long loop": (1, "Bisected"),
     "suggest for nobody": (2, "Linaer"),
 }
 MORE_SCREENS = {
+    "suggest nothing for a long loop": (1, "Bisected"),
     "suggest power": (0, "Power"),
     "suggest nothing for NumPy": (1, "ByNumPy"),
     "suggest nothing for noise": (1, "Noise"),
@@ -76,10 +76,10 @@ def test_pasted_over_the_wrong_one_it_passes(place, name):
 
 
 OPERATORS = {
-    "suggest for a custom op": (0, "scaled"),
     "suggest for an operator from its reference": (0, "torch.ops.suggested_library.cube"),
 }
 MORE_OPERATORS = {
+    "suggest for a custom op": (0, "scaled"),
     "suggest for a custom op that sets nothing up": (0, "grown"),
     "suggest nothing for a module": (1, "Layer"),
     "suggest nothing for an operator that is not seen": (1, "unaided"),
@@ -198,7 +198,7 @@ def changing(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", DIFFS)
+@pytest.mark.parametrize("name", with_long(["--diff", "passes"], ["derived", "no"]))
 def test_a_diff_that_git_applies_makes_it_right(changing, name):
     target, code, out, err = DIFFS[name]
     ran = forked_command.run(["suggest", f"m.py::{target}", "--diff"], changing)

@@ -177,7 +177,7 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
     state = with_valid_choices(caller, state, rows(sizes))
     fixed = sweeping.fixed_sizes(state, sizes)
     separated = apart(caller, state, sizes)
-    state = separated.state
+    state = _ascending(known, separated.state)
     nothing = list(none_in_every_case(known, state))
     remarks += [(name, said) for name, said, tensor in nothing if not tensor]
     left = list(unverified_values(known, state))
@@ -226,6 +226,15 @@ def _definite(state: State) -> State:
     """The same with symmetric matrices that are positive definite: roots and logarithms of eigenvalues."""
     arguments = (replace(a, structure=a.structure.replace("symmetric", "spd")) for a in state.arguments)
     return replace(state, arguments=tuple(arguments))
+
+
+def _ascending(known: Known, state: State) -> State:
+    """The same with what something is looked up in by `searchsorted` in order, where forward takes that."""
+    changed = state
+    for place, argument in enumerate(state.arguments):
+        if argument.is_real and "searched" in known.facts(argument.name).kinds:
+            changed = changed.with_argument(place, replace(argument, structure="sorted"))
+    return changed if changed == state or works(known.caller, changed) else state
 
 
 def _with_lengths_held(state: State) -> State:

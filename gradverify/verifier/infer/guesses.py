@@ -234,7 +234,7 @@ def _tensors(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> It
     cost += 1.0 * (facts.gradient is False and not tensor) + 1.5 * scalar + 0.5 * as_mask
     cost += (0.6 * as_index + 0.8 * bool(habits & {Habit.FLOAT, Habit.FLAG, Habit.INT})) * (not given)
     cost += 3.0 * (Habit.CALLABLE in habits or bool(kinds & {"callable", "module"}))
-    yield _of(Kind.FLOAT, cost, found=True, structure="sorted" if "searched" in kinds else "")
+    yield _of(Kind.FLOAT, cost, found=True)
     penalty = 2.5 * given + 1.5 * scalar
     if Habit.OFFSETS in habits:
         sure = "offsets" in kinds or parameter.name.lower().strip("_").startswith("cu")

@@ -218,9 +218,7 @@ class _Made:
                 own = "distinct" if name in apart else how
                 state, dims, shared = _dims(state, rank - label, shared, own)
                 argument = replace(argument, dims=dims, items=2 if guess.kind is Kind.LIST else 0)
-                if argument.is_float:
-                    argument = replace(argument, structure=guess.structure)
-                elif guess.structure:
+                if guess.structure:
                     state, argument = _ordered(state, argument, arguments)
                 elif guess.kind is Kind.INDEX:
                     argument = replace(argument, bound=_bound(arguments, dims))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from extent import extent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ FORMS = {
 
 @pytest.mark.parametrize("name", FORMS)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=extent(20, 60), deadline=None)
 def test_no_two_slopes_refute_the_derivative(made, name, data):
     """One may be lucky in its rounding, and is measured again with other steps before anything is wrong."""
     function, derivative = FORMS[name]
