@@ -158,9 +158,11 @@ INTEGERS: tuple[Integers, ...] = (
     lambda places, bound: places % bound,
     lambda places, _: 0 * places,
     lambda places, bound: places.flip(0) % bound,
+    lambda places, bound: (1 + places % max(1, bound - 1)) % bound,
     lambda places, bound: places * (bound - 1) // max(1, places.numel() - 1),
 )
-"""Labels, indices and permutations: in order, all alike, backwards, from end to end below their bound."""
+"""Labels, indices and permutations: in order, all alike, backwards, without 0 as it stands for a blank or for
+padding, from end to end below their bound."""
 
 
 def integers_like(given: Tensor, bound: int, kind: Integers) -> Tensor:
