@@ -7,7 +7,7 @@ import forked_command
 import pytest
 import verdicts_only
 import wrong_sign
-from extent import with_long
+from extent import long, with_long
 
 SCREENS = {
     "suggest layer norm": (0, "LayerNorm"),
@@ -76,10 +76,8 @@ def test_pasted_over_the_wrong_one_it_passes(place, name):
 
 
 OPERATORS = {
-    "suggest for an operator from its reference": (0, "torch.ops.suggested_library.cube"),
-}
-MORE_OPERATORS = {
     "suggest for a custom op": (0, "scaled"),
+    "suggest for an operator from its reference": (0, "torch.ops.suggested_library.cube"),
     "suggest for a custom op that sets nothing up": (0, "grown"),
     "suggest nothing for a module": (1, "Layer"),
     "suggest nothing for an operator that is not seen": (1, "unaided"),
@@ -87,10 +85,11 @@ MORE_OPERATORS = {
 }
 
 
-@pytest.mark.parametrize("name", with_long(OPERATORS, MORE_OPERATORS))
+@long
+@pytest.mark.parametrize("name", OPERATORS)
 def test_screen_of_an_operator(place, screen, name):
     here = place("suggesting")
-    code, target = (OPERATORS | MORE_OPERATORS)[name]
+    code, target = OPERATORS[name]
     ran = here("suggest", f"operators.py::{target}", **verdicts_only.VARIABLES)
     assert ran.code == code, ran.err
     assert ran.screen(here.folder) == screen
