@@ -262,10 +262,8 @@ def repairs(state: State, error: RaisedError, further: Sequence[Row] = ()) -> It
     for number, changed in enumerate(demanded(state, error)):
         yield changed.dearer(costs.DEMANDED + costs.NEXT_DEMANDED * number)
     if error.deliberate:
-        asked = [*_of_domain(state, error, suspects)]
-        cost = costs.ASKED_DOMAIN if asked else costs.OF_VALUES
-        for number, changed in enumerate(asked or _of_values(state, suspects)):
-            yield changed.dearer(cost + costs.NEXT_DOMAIN * number)
+        for number, changed in enumerate(_of_values(state, error, suspects)):
+            yield changed.dearer(costs.NEXT_DOMAIN * number)
     for row in (*TABLE, *further):
         if row.seen.search(message):
             for number, changed in enumerate(row.repair(state, message, suspects)):
@@ -279,19 +277,6 @@ def _priced(several: Priced) -> Iterator[State]:
     yield from (state.dearer(cost) for state, cost in several if state is not None)
 
 
-def _of_domain(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
-    """What the author refuses for its sign, or for not being a share: all suspects are in that range."""
-    said = " ".join((error.message, *(f.source for f in error.frames[-1:])))
-    domain = "unit" if _SHARES.search(said) else "positive" if _SIGNED.search(said) else ""
-    real = [k for k, a in enumerate(state.arguments) if a.is_real and domain]
-    for places in dict.fromkeys((tuple(k for k in suspects if k in real), tuple(real))):
-        changed = state
-        for place in places:
-            changed = changed.with_argument(place, replace(changed.arguments[place], domain=domain))
-        if places:
-            yield changed
-
-
 OF_VALUES: tuple[Mapping[str, Any], ...] = (
     {"domain": "unit"},
     {"domain": "positive"},
@@ -301,15 +286,21 @@ OF_VALUES: tuple[Mapping[str, Any], ...] = (
 """What an author's own check may ask of values, what is asked most often first."""
 
 
-def _of_values(state: State, suspects: Sequence[int]) -> Iterator[State]:
-    """All real suspects of one kind after another, whatever the author says of what is refused."""
-    for wanted in OF_VALUES:
-        changed, structure = state, str(wanted.get("structure", ""))
-        for place in suspects:
-            argument = state.arguments[place]
-            if argument.is_real and argument.dims and fits(structure, state.shape(argument)):
-                changed = changed.with_argument(place, replace(argument, **wanted))
-        if changed != state:
+def _of_values(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
+    """What an author's own check refuses, drawn as the message says, of all suspects and of all real inputs.
+
+    Where it names no range: the suspects as one kind of values after another.
+    """
+    said = " ".join((error.message, *(f.source for f in error.frames[-1:])))
+    domain = "unit" if _SHARES.search(said) else "positive" if _SIGNED.search(said) else ""
+    for wanted in ({"domain": domain},) if domain else OF_VALUES:
+        structure = str(wanted.get("structure", ""))
+        real = [k for k, a in enumerate(state.arguments) if a.is_real and fits(structure, state.shape(a))]
+        those = tuple(k for k in suspects if k in real and (domain or state.arguments[k].dims))
+        for places in filter(None, dict.fromkeys((those, tuple(real)) if domain else (those,))):
+            changed = state.dearer(costs.ASKED_DOMAIN if domain else costs.OF_VALUES)
+            for place in places:
+                changed = changed.with_argument(place, replace(changed.arguments[place], **wanted))
             yield changed
 
 
