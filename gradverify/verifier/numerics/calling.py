@@ -248,7 +248,7 @@ def _grad(
         found = _by_backward(ends, leaves, given, keep=keep)
     else:
         found = vjp(ends, leaves, given, keep=keep, create=create)
-    taken = _as_laid_out if itself or create else _as_ours
+    taken = as_laid_out if itself or create else _as_ours
     return tuple(map(taken, found, leaves))
 
 
@@ -298,11 +298,11 @@ def with_zeros(gradients: Gradients, like: Sequence[Tensor]) -> Tensors:
 
 def _as_ours(gradient: Tensor | None, leaf: Tensor) -> Tensor | None:
     """A gradient in memory that user code does not know: the next call may write into what it returned."""
-    taken = _as_laid_out(gradient, leaf)
+    taken = as_laid_out(gradient, leaf)
     return taken if taken is None or taken is not gradient else taken.clone()
 
 
-def _as_laid_out(gradient: Tensor | None, leaf: Tensor) -> Tensor | None:
+def as_laid_out(gradient: Tensor | None, leaf: Tensor) -> Tensor | None:
     """A sparse gradient of a dense input, as `Embedding(sparse=True)` gives it, is dense to every check.
 
     And zeros that torch keeps without memory have some: the first product of them loads torch's compiler,

@@ -22,6 +22,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.guard.engine import run_every_node
 from gradverify.verifier.inputs.arguments import Argument, OfRanks
+from gradverify.verifier.numerics.calling import as_laid_out
 from gradverify.verifier.questions.again import again, read_unwritten
 from gradverify.verifier.questions.call import Call, called
 from gradverify.verifier.questions.result import CheckResult
@@ -272,11 +273,9 @@ def _step(base: Verified, parameters: Sequence[Parameter], variant: Variant) -> 
     if connected and isinstance(done, Raised):
         return variant.raised(base, done.error, "the call")
     before = [torch.full_like(p, ALREADY_THERE) for p in problem.primals]
-    there = [
-        p.grad if p.grad is None or p.grad.layout is torch.strided else p.grad.to_dense() for p in parameters
-    ]
+    there = tuple(as_laid_out(p.grad, p) for p in parameters)
     whole = replace(base, gradient=base.gradient + base.inputs.flatten(before))
-    return variant.differs(base, whole.difference(tuple(there)))
+    return variant.differs(base, whole.difference(there))
 
 
 def _as_passed(argument: Argument, parameter: Parameter) -> Tensor:
