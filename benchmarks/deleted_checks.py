@@ -238,7 +238,8 @@ def stages(deleted: Deletion) -> Iterator[list[str]]:
         yield ["tests/unit/lint", "-k", code]
     yield holding(deleted)
     yield [*named(deleted.words, "unit"), *named(deleted.words, "cli"), *named(deleted.words, "field")]
-    yield ["tests/cover", "tests/zoo"]
+    yield ["tests/zoo"]
+    yield ["tests/cover"]
 
 
 def holding(deleted: Deletion) -> list[str]:

@@ -23,7 +23,7 @@ BROKEN = dict.fromkeys(
     UNCHECKED,
 )
 
-OF_A_SUBCLASS = {"status": "unchecked", "warnings": {"GV001"}, "names": ["`Refusing`"]}
+OF_A_SUBCLASS = {"status": "unchecked", "warnings": {"GV001"}, "names": ["forward returns Refusing"]}
 
 SUBCLASSES = {
     "ReturnsASubclass": OF_A_SUBCLASS,
@@ -58,7 +58,7 @@ CHEATS = {
     "OnlyTheFirstCalls": named("`OnlyTheFirstCalls.calls`"),
     "OnlyUnderAChecker": named("is_checked reads `sys._getframe`"),
     "OnlyInThatProcess": named("`os.environ`", "`sys.argv`"),
-    "OnlyWhatItHasSeen": named("`KNOWN`") | {"status": "failed", "errors": {"GV101"}},
+    "OnlyWhatItHasSeen": named("`KNOWN`"),
     "GivesGradOutputItself": {"status": "failed", "errors": {"GV401"}},
     "CallsEverythingEqual": UNCHECKED,
     "ReplacesAutograd": UNCHECKED,

@@ -27,7 +27,7 @@ EXPECTED |= {
 EXPECTED |= {(module, "_Decaying", "with spec"): {"status": "skipped"} for module in ("right", "wrong")}
 EXPECTED["wrong", "Decaying", "with spec"] = {
     "status": "failed", "errors": {"GV408"}, "may": {"GV816"},
-    "names": ["after the module was called on other inputs"],
+    "names": ["after forward was called with other sizes or options"],
 }  # fmt: skip
 EXPECTED |= {("wrong", "Silent", "with spec"): {"status": "unchecked", "warnings": {"GV001"}}}
 EXPECTED |= {
