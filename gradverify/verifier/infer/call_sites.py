@@ -97,6 +97,17 @@ def _bound(call: ast.Call, names: Sequence[str]) -> Iterator[tuple[str, ast.expr
     yield from ((k.arg, k.value) for k in call.keywords if k.arg in names)  # type: ignore[misc]
 
 
+def _applies(call: _Call, function: str) -> bool:
+    """Whether it is `function.apply(...)`: of two classes `Fn` within others it is that of the same one."""
+    *_, holder, name = ("", *function.split("."))
+    called = call.node.func
+    if not isinstance(called, ast.Attribute) or applied(called) != name:
+        return False
+    given = last_name(called.value.value) if isinstance(called.value, ast.Attribute) else ""
+    own = call.owner.name if given in {"self", "cls"} and call.owner is not None else given
+    return not holder or own in {"", holder}
+
+
 class _Reading:
     """The calls of a module."""
 
@@ -109,11 +120,12 @@ class _Reading:
 
     def calls_of(self, function: str, direct: frozenset[str]) -> Iterator[_Call]:
         """Calls of `function.apply`, under any name that the module gives to it."""
+        name = function.rpartition(".")[2]
         for call in self._calls:
             called = call.node.func
-            alias = isinstance(called, ast.Name) and self._aliases.get(called.id) == function
+            alias = isinstance(called, ast.Name) and self._aliases.get(called.id) == name
             named = bool(direct) and ast.unparse(called) in direct
-            if (function and (alias or applied(called) == function)) or named:
+            if (function and (alias or _applies(call, function))) or named:
                 yield call
 
     def values(self, node: ast.expr, place: _Call, depth: int = 0) -> Iterator[Nested]:

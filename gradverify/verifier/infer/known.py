@@ -134,7 +134,7 @@ def _passed(
         source = ""
     operator = operator_of(value)
     if operator is None:
-        found = call_sites(source, getattr(value, "__name__", ""), names)
+        found = call_sites(source, getattr(value, "__qualname__", ""), names)
     else:
         dotted = f"torch.ops.{operator.name.replace('::', '.')}"
         found = call_sites(source, "", names, frozenset({target.attribute, dotted, f"{dotted}.default"}))
