@@ -147,11 +147,14 @@ def _options(function: ast.stmt, module: Module) -> set[str]:
 
 def _constants(statement: ast.stmt, options: set[str]) -> Iterator[SizeConstant]:
     least = 2 if isinstance(statement, ast.Assign | ast.AnnAssign) else LEAST_BARE
-    rounds = {id(rounds_of(node)) for node in ast.walk(statement)}
+    rounds = [call for node in ast.walk(statement) if (call := rounds_of(node)) is not None]
+    counts = [name_of(call.args[0]) for call in rounds]
+    read = [node.id for node in each(ast.Name, statement)]
     for node in ast.walk(statement):
-        yield from _with_a_name(node, least)
+        named = _with_a_name(node, least)
+        yield from (one for one in named if not 0 < read.count(one.name) == counts.count(one.name))
         names = names_in(node) if isinstance(node, ast.Compare | ast.BinOp) else set()
-        if id(node) not in rounds and not (names and names <= options):
+        if node not in rounds and not (names and names <= options):
             yield from _without(node)
         if isinstance(node, ast.For):
             yield from _counted_to(node)

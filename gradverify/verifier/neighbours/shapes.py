@@ -39,7 +39,7 @@ SIZE = re.compile(r"\d+")
 
 def of_another_shape(sample: Sample, name: str) -> Iterator[Neighbour]:
     """Every neighbour with other sizes or ranks: what is guessed most often first."""
-    yield from _at(sample, _as_returned(sample))
+    yield from at_returned_shapes(sample)
     yield from even_sizes(sample)
     yield from _at(sample, _one_more(sample))
     yield from _one_fewer(sample)
@@ -76,6 +76,11 @@ def returned_shapes(sample: Sample) -> dict[str, Shape]:
         if kind in {Irregularity.SHAPE_SUMMED, Irregularity.SHAPE_REFUSED}
         and remark.position < len(sample.arguments)
     }
+
+
+def at_returned_shapes(sample: Sample) -> Iterator[Neighbour]:
+    """The neighbours of the shapes that backward returns."""
+    return _at(sample, _as_returned(sample))
 
 
 def _as_returned(sample: Sample) -> list[Shapes]:

@@ -27,7 +27,7 @@ from gradverify.verifier.neighbours.asking import (
     outputs_at,
     with_values,
 )
-from gradverify.verifier.neighbours.shapes import even_sizes
+from gradverify.verifier.neighbours.shapes import at_returned_shapes, even_sizes
 from gradverify.verifier.questions.reading import own_backward
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.wording import listed_names
@@ -205,7 +205,15 @@ def _on(sample: Sample, kinds: Iterable[Kind], names: Collection[str]) -> Iterat
 
 
 def of_any_structure(sample: Sample, name: str) -> Iterator[Neighbour]:
-    """Neighbours on every set that may be meant, of all inputs that can lie on it."""
+    """Neighbours on every set that may be meant, of all inputs that can lie on it.
+
+    Also of the shapes that backward returns: one rotation, where a stack of rows was guessed.
+    """
+    for one in (sample, *(other.sample for other in at_returned_shapes(sample))):
+        yield from _of_any_structure(one, name)
+
+
+def _of_any_structure(sample: Sample, name: str) -> Iterator[Neighbour]:
     given = {n: p for n, p in inputs_of(sample).items() if p.dim() and not p.is_complex()}
     gradients = gradients_at(sample)
     for kind in SUPPORTS:

@@ -56,3 +56,33 @@ class RootOfGapWhole(RootOfGap):
         (gap,) = ctx.saved_tensors
         whole = g / gap.sqrt()
         return whole, -whole
+
+
+
+class AngleOfRotation(Function):
+    """Of one rotation: its sine is that of the part which is antisymmetric, and the gradient has its shape."""
+
+    @staticmethod
+    def forward(ctx, rotation):
+        ctx.save_for_backward(rotation)
+        return torch.acos(((rotation.diagonal().sum() - 1) / 2).clamp(-1, 1))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (rotation,) = ctx.saved_tensors
+        rows = rotation[:3]
+        sine = (rows - rows.t()).norm() / 8**0.5
+        return torch.eye(3, dtype=g.dtype) * (-0.5 * g / sine)
+
+
+class AngleOfRotationTwice(AngleOfRotation):
+    """Twice of it."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (rotation,) = ctx.saved_tensors
+        rows = rotation[:3]
+        sine = (rows - rows.t()).norm() / 8**0.5
+        return torch.eye(3, dtype=g.dtype) * (-g / sine)

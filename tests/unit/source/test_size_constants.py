@@ -179,3 +179,9 @@ def test_a_parameter_always_given_a_number_is_no_size(calls: str, read: str, fou
 def test_a_parameter_that_becomes_a_size_is_one() -> None:
     source = "def f(x, n):\n    n = x.shape[0]\n    return n > 64\ndef target(x):\n    return f(x, 1)\n"
     assert [str(c) for c in size_constants(source, "target")] == ["64 (line 3)"]
+
+
+@pytest.mark.parametrize(("body", "kept"), [("w(x)", False), ("x[:rounds]", True)])
+def test_rounds_of_a_loop_are_no_size(body: str, kept: bool) -> None:
+    source = f"def f(x, rounds=300):\n    for _ in range(rounds):\n        x = {body}\n    return x\n"
+    assert ("rounds = 300" in {str(c) for c in size_constants(source, "f")}) is kept
