@@ -198,7 +198,10 @@ def _bounds(sample: Sample) -> tuple[Tensor, Tensor] | None:
 def second_order(sample: Sample, first: Asked, graph: Graph, second: VjpProblem) -> Asked:
     """The same of the map (x, u) -> backward(x, u); `graph` is that of the gradients."""
     witness = None if first.witness is None else first.witness.problem
-    values, count, held = Values(second, steps=first.values.steps), len(first.values.x), first.values.held
+    steps = first.values.steps
+    if not steps.is_short:  # a derivative of a quotient squares what it divides by
+        steps = replace(steps, smallest=steps.smallest**0.5)
+    values, count, held = Values(second, steps=steps), len(first.values.x), first.values.held
     values.scale[:count], values.inward[:count] = first.values.scale, first.values.inward
     if held is not None:
         values.held = held = torch.cat([held, torch.zeros(len(values.x) - count, dtype=torch.bool)])

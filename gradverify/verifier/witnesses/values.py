@@ -74,7 +74,7 @@ class Steps:
     near: tuple[float, float]
     """Two steps at which a kink shows."""
     smallest: float
-    """Below it the format loses a digit with each power of two, and what squares such numbers has none."""
+    """Below it the format has fewer digits with each power of two."""
 
     @property
     def is_short(self) -> bool:
@@ -87,7 +87,7 @@ FLOAT64 = Steps(
     ((2.0**-12, 2.0**-33), (2.0**-19, 2.0**-28)),
     (2.0**-10, 2.0**-17, 2.0**-23, 2.0**-5),
     (2.0**-17, 2.0**-23),
-    2.0**-511,
+    2.0**-1022,
 )
 FLOAT32 = Steps(
     2.0**-23,
