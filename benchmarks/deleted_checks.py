@@ -156,8 +156,8 @@ session | list(given[0]) | completeness.mark_expected
 verifier.neighbours | iter(()) | shapes._as_returned shapes._one_more shapes._one_fewer
     shapes._single_matrices shapes.even_sizes shapes._last_size_as_read shapes._equal_sizes
     structures.of_any_structure structures.inside_a_domain structures.where_forward_converges
-    structures.where_backward_converges structures.without_signs structures.constants_of_a_kind
-    structures.zeros_of_padding
+    structures.where_backward_converges structures.without_signs structures.where_all_is_positive
+    structures.constants_of_a_kind structures.zeros_of_padding
 verifier.neighbours | None | values.made_up meant.is_meant meant.raises_on_purpose
     meant.no_derivative_meant guesses._unseen
 verifier.neighbours | "" | meant._chosen

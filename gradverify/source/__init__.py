@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from gradverify.source.function import Function, functions_of
 from gradverify.source.live import (
+    asks_for_signs,
     definition,
     definitions_behind,
     iterates,
@@ -54,6 +55,7 @@ __all__ = [
     "Module",
     "Place",
     "applied",
+    "asks_for_signs",
     "called_name",
     "communicates",
     "definition",

@@ -1,4 +1,4 @@
-"""Live functions by their source, with the helpers that they call by name: loops.
+"""Live functions by their source, with the helpers that they call by name: loops, and paths for signs.
 
 Whether backward multiplies or divides by a size: then inputs whose sizes agree say nothing for it.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 import warnings
 from collections.abc import Collection, Iterator, Mapping
@@ -15,6 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from gradverify.source.tree import (
+    ORDERING,
     called_name,
     dotted,
     each,
@@ -68,6 +70,19 @@ def _nodes_behind(function: Any) -> Iterator[ast.AST]:  # noqa: ANN401
 def iterates(function: Any) -> bool:  # noqa: ANN401
     """Whether a live function, or a helper of it, repeats a step until it converges, as Newton's."""
     return any(isinstance(n, ast.While) or rounds_of(n) is not None for n in _nodes_behind(function))
+
+
+_OF_SIGNS = re.compile(r"abs|sign|sgn|where|masked|lu_?$|clamp|clip|max|min|heaviside|thresh|shrink|hard")
+"""Calls whose result may hang on the sign of a value."""
+
+
+def asks_for_signs(function: Any) -> bool:  # noqa: ANN401
+    """Whether a live function, or a helper, may compare values, or take another path for negative ones."""
+    return any(
+        (isinstance(n, ast.Compare) and any(isinstance(o, ORDERING) for o in n.ops))
+        or (isinstance(n, ast.Call) and _OF_SIGNS.search(called_name(n)) is not None)
+        for n in _nodes_behind(function)
+    )
 
 
 def names_called(function: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:  # noqa: ANN401

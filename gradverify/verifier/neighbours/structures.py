@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from gradverify.source import iterates
+from gradverify.source import asks_for_signs, iterates
 from gradverify.verifier.neighbours.asking import (
     OF_A_SLOPE,
     Neighbour,
@@ -272,6 +272,18 @@ def without_signs(sample: Sample, _: str) -> Iterator[Neighbour]:
     for name, primal in [*inputs_of(sample).items()][1:]:
         if not primal.is_complex() and bool((primal < 0).any()):
             yield from _on(sample, WITHOUT_SIGNS, [name])
+
+
+def where_all_is_positive(sample: Sample, _: str) -> Iterator[Neighbour]:
+    """Positive inputs, where neither forward nor backward takes another path for negative ones.
+
+    Of a formula such as i0e(x).log() + x either holds for positive numbers alone.
+    """
+    function = sample.subject.function_class
+    if function is not None and not (
+        asks_for_signs(function.forward) or asks_for_signs(own_backward(function))
+    ):
+        yield from _on(sample, WITHOUT_SIGNS[:1], inputs_of(sample))
 
 
 def where_forward_converges(sample: Sample, _: str) -> Iterator[Neighbour]:

@@ -86,3 +86,43 @@ class AngleOfRotationTwice(AngleOfRotation):
         rows = rotation[:3]
         sine = (rows - rows.t()).norm() / 8**0.5
         return torch.eye(3, dtype=g.dtype) * (-g / sine)
+
+
+class LogBessel(Function):
+    """Of positive numbers, as it stands: i0e is even, and what is added is not."""
+
+    @staticmethod
+    def forward(ctx, k):
+        ctx.save_for_backward(k)
+        return torch.special.i0e(k).log() + k
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (k,) = ctx.saved_tensors
+        return g * torch.special.i1e(k) / torch.special.i0e(k)
+
+
+class LogBesselTwice(LogBessel):
+    """Twice of it."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (k,) = ctx.saved_tensors
+        return 2 * g * torch.special.i1e(k) / torch.special.i0e(k)
+
+
+class SlopeBelow(Function):
+    """Right of positive numbers, and wrong where forward takes the other path, which it asks for."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.where(x > 0, x, x.exp() - 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return torch.where(x > 0, g, g * (x.exp() - 1))
