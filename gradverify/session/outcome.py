@@ -75,7 +75,7 @@ def merge_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     that is, or may be, wrong elsewhere. Where a gradient hangs on other calls, what nothing decides goes
     unsaid.
     """
-    if any(f.severity is Severity.ERROR and f.cause in UNSTEADY for f in findings):
+    if any(f.severity is Severity.ERROR and f.cause in UNSTEADY and not f.expected for f in findings):
         findings = [f for f in findings if f.code not in INCONCLUSIVE_CODES]
     certain = {(f.code, f.input, f.output) for f in findings if f.severity is Severity.ERROR}
     larger = certain | {(f.suspected, f.input, f.output) for f in findings}

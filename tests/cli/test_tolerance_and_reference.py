@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import zoo
 
 MODULE = """
 import torch
@@ -61,3 +62,43 @@ def test_what_the_tolerance_allows_is_no_error_for_any_grad_output(errors):
 
 def test_forward_is_compared_with_the_reference_where_backward_is_wrong_too(errors):
     assert errors["BothWrong"] == {"GV101", "GV301"}
+
+
+NAN = """
+import torch
+from torch.autograd import Function
+
+
+class Square(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g * ctx.saved_tensors[0]
+
+
+def nowhere(x):
+    return x * float("nan")
+
+
+def but_at_zero(x):
+    return x**3 / x
+"""
+
+
+@pytest.mark.parametrize(("reference", "status"), [("nowhere", "failed"), ("but_at_zero", "passed")])
+def test_a_reference_that_is_nan_says_nothing_at_special_values_alone(tmp_path, reference, status):
+    (tmp_path / "m.py").write_text(NAN)
+    entry = f"{{inputs: {{x: {{shape: [3], special: [0.0]}}}}, reference: 'm:{reference}'}}"
+    (tmp_path / "m.gradverify.yaml").write_text(
+        f"gradverify: 1\nmodule: m.py\nfunctions:\n  Square: {entry}\n"
+    )
+    _, report = zoo.checked(["m.py"], tmp_path)
+    (target,) = report["targets"]
+    assert target["status"] == status
+    assert {f["code"] for f in target["findings"] if f["severity"] == "error"} == (
+        {"GV301"} if status == "failed" else set()
+    )

@@ -1,7 +1,7 @@
 """The reference that a spec names, and the surrogate: forward and gradients beside those of a composite.
 
-They may differ by the tolerance, by what rounding moves in either, and where the composite has a kink. Where
-it is NaN it says nothing.
+They may differ by the tolerance, by what rounding moves in either, and where the composite has a kink. Beside
+typical values it says nothing where it is NaN.
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ def _differing(
     settings, known = sample.subject.settings, theirs.abs()[theirs.isfinite()]
     middle = known.median() if known.numel() else 0.0
     bar = settings.atol + max(settings.rtol, seen) * (theirs.abs() + middle)
-    off = ~((mine - theirs).abs() <= bar) & (mine != theirs) & ~theirs.isnan()
+    silent = theirs.isnan() if sample.point is not Point.TYPICAL else mine.isnan() & theirs.isnan()
+    off = ~((mine - theirs).abs() <= bar) & (mine != theirs) & ~silent
     if bool(off.any()):
         precision = epsilon or witnesses_of(sample).of(sample).epsilon
         moved = [spread(partial(at, one), x, precision) for one in both]
