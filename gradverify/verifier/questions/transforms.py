@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -101,7 +102,8 @@ def _pushed(base: Verified, v: Tensor, chosen: tuple[int, ...]) -> Returned[Tens
         made, primals = list(passed), copies(problem.primals)
         for k in chosen:
             primal = primals[k].requires_grad_().clone()
-            dual = forward_ad.make_dual(primal, tangents[k])  # type: ignore[no-untyped-call]
+            with warnings.catch_warnings(action="ignore"):  # of what torch loads for its first dual number
+                dual = forward_ad.make_dual(primal, tangents[k])  # type: ignore[no-untyped-call]
             made[places[k]] = arguments[places[k]].moved(dual)
         return made
 
