@@ -110,19 +110,18 @@ class Check:
 
 
 TABLE = """
-verifier.questions | Varied() | again.overlapping_cases again.overlapping
-    ways.same_tensor_twice ways.views_of_one_base ways.as_leaves changes.changes
-    changes.requires_grad_subsets writes.growing_memory ways.saved_elsewhere writes.watched
-    ways.other_devices again.again
+verifier.questions | CheckResult() | again.overlapping_cases again.overlapping ways.as_leaves
+    changes.changes changes.requires_grad_subsets writes.growing_memory writes.watched
+    ways.other_devices again.again transforms.batched transforms.compiled transforms.forward_mode
+    transforms.registration
+verifier.questions | iter(()) | ways.same_tensor_twice ways.views_of_one_base ways.saved_elsewhere
 verifier.questions | () | again.unrepeatable writes.written again.read_unwritten
 verifier.questions | CheckResult(outcome=Outcome.NOT_RUN) | table.on_other_devices
-verifier.questions | Answer("yes") | transforms.batched transforms.compiled transforms.forward_mode
-    transforms.registration
 verifier.questions.dtypes | CheckResult() | autocast.autocast asked.beside_float64
 verifier.questions | FirstOrder(CheckResult()) | natively.judged_alone
 verifier.questions.dtypes | () | asked.wrong_natively
 verifier.questions.dtypes | iter(given[:1]) | places.places_of
-verifier.questions | CheckResult() | contract.contract contract.old_style
+verifier.questions | CheckResult() | contract.contract
 verifier.questions | CheckResult() | results.reference results.surrogate
 verifier.questions | FirstOrder(CheckResult(), proven=True) | results.beyond
 verifier.questions | iter(()) | structured.wrong_with_structure reference._values reference._gradients
@@ -133,7 +132,7 @@ verifier.witnesses | None | kinks.see_ties kinks.look_beside_kinks kinks.see_a_t
 verifier.questions | CheckResult(capability="yes") | results.second_order
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input
-verifier.questions | [] | first_order.refused_empty
+verifier.questions | None | first_order.refused_empty
 verifier.questions | iter(()) | contract._carried_parameters
 verifier.questions | CheckResult(capability="yes") | natively.second_order_natively
 verifier.targets | () | discover.unreached
@@ -141,8 +140,8 @@ verifier.verify | iter(()) | beside._other_shapes past.past_constants
 verifier.diagnose | iter(()) | findings.causes_of
 verifier.questions | None | again._overlapped
 verifier.infer | given[1] | choices._with_longer_tables
-verifier.questions | AtUndeclared(CheckResult(), judged=True) | results.at_undeclared
-verifier.verify | AtUndeclared(CheckResult(), judged=True) | beside.at_unlisted
+verifier.questions | FirstOrder(CheckResult(), judged=True) | results.at_undeclared
+verifier.verify | FirstOrder(CheckResult(), judged=True) | beside.at_unlisted
 verifier.questions | None | reference.composite_of
 verifier.verify | iter(()) | beside._evaluation_mode beside._sizes_of_one
     beside._unlisted_sizes beside._overlapping_cases

@@ -25,6 +25,14 @@ def test_every_row_names_a_function_that_exists(deleted_checks):
     assert len({deletion.name for deletion in deletions}) == len(deletions)
 
 
+def test_what_a_row_returns_is_spelled_in_names_of_its_module(deleted_checks):
+    for check in deleted_checks.checks():
+        module = importlib.import_module(f"gradverify.{check.module}")
+        assert callable(getattr(module, check.function))
+        if "given" not in check.returns:
+            eval(check.returns, vars(module))
+
+
 def test_every_word_of_the_cover_can_be_withheld(deleted_checks):
     deletions = [deleted_checks.of_word(word) for word in deleted_checks.words()]
     assert len(deletions) > 80
