@@ -4,8 +4,8 @@ Sizes that a spec leaves open: a bug may show at one size only, and a symbolic s
 `{x: [n, d]}` without `sizes:` says that any sizes are valid, and its case has but one of each. Others follow
 here: one more of each, all alike (a transposition that is guessed from shapes needs non-square ones), and
 each alone at 1 (`squeeze`, a sum over what looks broadcast). Where `sizes:` lists what is valid, nothing is
-left open: 0 and 1 are tried in a thorough run, and what is wrong there is a warning. Sizes that were inferred
-are tried at 1 alone.
+left open: each is tried alone at the next number after those, 0 and 1 in a thorough run, and what is wrong
+there is a warning. Sizes that were inferred are tried at 1 alone.
 
 Options are where code branches. A pair of them occurs together in some case, three need not: `causal`, with a
 mask and without dropout, say. Each that no case has is judged once, at the sizes of the base case; and where
@@ -128,6 +128,8 @@ def with_cases(plan: TargetPlan, asked: Asked) -> TargetPlan:
     open_sized = [] if asked.inferred else [case for base in bases for case in _open_sized(sweep, base)]
     together = () if quick else _combined(sweep, cases, inferred=asked.inferred)
     at_ends = bases if asked.inferred or asked.effort is Effort.THOROUGH else ()
+    unlisted = [c for base in at_ends for c in _at_ends(sweep, base, asked.inferred)]
+    unlisted += [] if asked.inferred else [case for base in bases for case in _one_more(sweep, base)]
     past, untried = past_constants(sweep, whole.cases, None if quick or asked.selected else asked.constants)
     plan = replace(
         plan,
@@ -137,7 +139,7 @@ def with_cases(plan: TargetPlan, asked: Asked) -> TargetPlan:
         declared=_ready(asked, whole.cases) if quick else (),
         spares=_ready(asked, _spares(sweep, whole.cases)) if asked.spares else (),
         open_sized=_ready(asked, (*open_sized, *itertools.islice(together, MOST_COMBINED))),
-        degenerate=_ready(asked, [c for base in at_ends for c in _at_ends(sweep, base, asked.inferred)]),
+        degenerate=_ready(asked, unlisted),
         beyond=tuple(replace(one, case=_ready(asked, [one.case])[0]) for one in past),
         not_beyond=untried,
     )
@@ -228,6 +230,13 @@ def _at_ends(sweep: Sweep, base: Case, inferred: bool) -> Iterator[Case]:  # noq
     names = [] if sweep.hook else sweep.dimensions(base)
     ends = itertools.product(names, (1,) if inferred else (0, 1))
     yield from _at(sweep, base, ({name: n} for name, n in ends if n not in known.get(name, ())))
+
+
+def _one_more(sweep: Sweep, base: Case) -> Iterator[Case]:
+    """Cases with one size at the next number after those that are listed for it."""
+    known = {name: max(sizes) for name, sizes in sweep.sizes if sizes and not sweep.hook}
+    names = [name for name in sweep.dimensions(base) if name in known]
+    yield from _at(sweep, base, ({name: known[name] + 1} for name in names))
 
 
 def _at(sweep: Sweep, base: Case, others: Iterator[dict[str, int]]) -> Iterator[Case]:

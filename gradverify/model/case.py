@@ -213,6 +213,10 @@ STRATA = 20
 OF_EACH = 2
 """Entries that lie in each of them, of tensors with more than one."""
 
+AT_ONE_END = STRATA_FROM + STRATA
+"""The wide draw of values that all lie in the last of these parts, and after it in the first: sums and
+products reach their ends there alone."""
+
 WHOLE_FROM = DECADES_FROM // 2
 """The wide draws from this one on lie as a whole on one side of zero, or of a threshold of the source."""
 
@@ -290,11 +294,12 @@ def draws_of_strata(spec: TensorInput) -> int:
 
 
 def strata_points(case: Case) -> tuple[tuple[Point, int], ...]:
-    """The draws in which each part of every declared range has an entry."""
+    """The draws in which each part of every declared range has an entry, and those in which one has all."""
     drawn = [t for i in case.inputs for t in tensors_of(i) if t.value is None and not t.make]
     ranged = [t for t in drawn if is_floating(t) and t.range is not None and not t.structure and _count(t)]
-    draws = max(map(draws_of_strata, ranged), default=0)
-    return () if case.hook else tuple((Point.WIDE, STRATA_FROM + k) for k in range(draws))
+    draws = range(STRATA_FROM, STRATA_FROM + max(map(draws_of_strata, ranged), default=0))
+    ends = (AT_ONE_END, AT_ONE_END + 1) if any(_count(t) > 1 for t in ranged) else ()
+    return () if case.hook else tuple((Point.WIDE, draw) for draw in (*draws, *ends))
 
 
 def whole_points(case: Case) -> tuple[tuple[Point, int], ...]:

@@ -90,3 +90,29 @@ def test_sizes_at_which_backward_raises_are_not_avoided_in_silence(place):
 def test_a_pass_at_one_size_says_so(place):
     ran = place("unlisted")("check", "refused_sizes.py", "-k", "Paired")
     assert "one size only" in ran.out
+
+
+BESIDE_LISTED = {
+    "PooledByTwo": "passed",
+    "PooledAllTheWay": "passed",
+    "HalvesJoined": "passed",
+    "RepeatedToRows": "inconclusive",
+    "WholeRepeats": "passed",
+    "Absorbed": "passed",
+    "AbsorbedEarly": "failed",
+    "SaturatedSum": "failed",
+    "LongRow": "failed",
+    "MeanOfLastLength": "failed",
+    "SparseTimesDense": "passed",
+    "Companding": "passed",
+    "CompandingTwice": "failed",
+}
+"""What a spec lists, and what is next to it."""
+
+
+def test_what_is_next_to_the_listed_sizes_and_at_the_ends_of_ranges_is_asked(place):
+    found = checked(place, "beside_listed.py")
+    assert {name: t["status"] for name, t in found.items()} == BESIDE_LISTED
+    for name in ("PooledAllTheWay", "HalvesJoined", "RepeatedToRows"):
+        assert any("which no spec lists" in said for said in messages_of(found[name], "GV412"))
+    assert not any(found[name]["findings"] for name in ("PooledByTwo", "WholeRepeats", "Companding"))

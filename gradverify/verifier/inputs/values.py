@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 
 from gradverify.model import Point, TensorInput
 from gradverify.model.case import (
+    AT_ONE_END,
     BESIDE_THRESHOLDS,
     DECADES_FROM,
     KEEP_AWAY,
     MODERATE,
     SMALLEST,
+    STRATA,
     STRATA_FROM,
     UNDECLARED_BESIDE,
     draws_of_decades,
@@ -233,13 +235,17 @@ def _spread(spec: TensorInput, values: list[float], seed: int, draw: int) -> Non
 
     In a range of ±100, evenly drawn values are nearly all past where exp, erf and tanh saturate, and none is
     small: a wrong tail or series there has no entry. Each entry has a stratum of its own, at one share of it.
+    Of the draws at one end it has a part of the last stratum, or of the first.
     """
     low, high = interval_of(spec, Point.WIDE)
     is_even = draw >= STRATA_FROM
     first, draws = (STRATA_FROM, draws_of_strata(spec)) if is_even else (DECADES_FROM, draws_of_decades(spec))
     share = source_of(seed, spec.name, Point.WIDE, first).random()
-    for place in range(len(values) if draw - first < draws else 0):
+    at_end = draw >= AT_ONE_END
+    for place in range(len(values) if at_end or draw - first < draws else 0):
         along = (draw - first + draws * place + share) / (draws * len(values))
+        if at_end:
+            along = ((place + share) / len(values) + (STRATA - 1) * (draw == AT_ONE_END)) / STRATA
         moved = float(f"{low + along * (high - low) if is_even else _magnitude(spec, along):.4g}")
         near = any(abs(moved - p) < KEEP_AWAY * min(1.0, abs(p) or 1.0) for p in spec.avoid)
         if low < moved < high and moved not in values and not near:

@@ -128,7 +128,7 @@ def _tensors(base: Verified, code: str) -> dict[int, tuple[str, Tensor]]:
     """Name and tensor of everything that is laid out, grad_outputs or arguments, by its position."""
     if code == OF_INPUTS:
         passed = [(i, a) for i, a in enumerate(base.sample.arguments) if isinstance(a.value, Tensor)]
-        return {i: (f"`{a.name}`", a.value.detach()) for i, a in passed if base.is_passed(a)}
+        return {i: (f"`{a.name}`", a.moved(a.value.detach())) for i, a in passed if base.is_passed(a)}
     returned = base.sample.outputs_returned
     of = [f" of {output_name(p, returned)}" * (returned > 1) for p in base.sample.problem.output_positions]
     return {k: (f"grad_output{of[k]}", g) for k, g in enumerate(base.grad_outputs())}

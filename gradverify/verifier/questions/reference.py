@@ -32,7 +32,7 @@ from gradverify.verifier.questions.wording import (
 )
 from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.derived import Derived, derive
-from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
+from gradverify.verifier.witnesses.kinks import BESIDE, NEARER, OF_A_SLOPE, ROOM
 from gradverify.verifier.witnesses.rounding import FACTOR, spread
 from gradverify.verifier.witnesses.values import FLOAT32, Values, alone, probe
 
@@ -171,7 +171,7 @@ def _differing(
         moved = [spread(partial(at, one), x, precision) for one in both]
         off &= ~((mine - theirs).abs() <= bar + sum(FACTOR * one for one in moved if one is not None))
     if bool(off.any()) and sample.point is not Point.TYPICAL:
-        off &= ~_between_those_nearby(partial(at, both[1]), Values(both[1]), mine)
+        off &= ~_as_those_nearby(partial(at, both[1]), Values(both[1]), mine, theirs)
     for number_of, block in enumerate(layout.blocks):
         own, of_output = block.span, at is value_at
         nothing = torch.zeros_like(mine[own])
@@ -180,16 +180,26 @@ def _differing(
             yield number_of, entries
 
 
-def _between_those_nearby(at: Callable[[Tensor], Tensor | None], there: Values, mine: Tensor) -> Tensor:
-    """Entries at a kink of the composite, where several gradients are right (bool)."""
+def _as_those_nearby(
+    at: Callable[[Tensor], Tensor | None], there: Values, mine: Tensor, theirs: Tensor
+) -> Tensor:
+    """Entries at a kink of the composite, where several gradients are right, or it has one by itself (bool).
+
+    `sign(x) * log1p(abs(x))` has a slope at 0, where the product of its parts' derivatives is 0.
+    """
+    (low, high), (lowest, highest) = (_hull(at, there, share) for share in (BESIDE, BESIDE / NEARER))
+    room = ROOM * torch.maximum(low.abs(), high.abs()).nan_to_num(0.0).max()
+    inside = (high - low > room) & (low - room <= mine) & (mine <= high + room)
+    off, alone = ((lowest - x).relu() + (x - highest).relu() for x in (mine, theirs))
+    return inside | (off + highest - lowest <= OF_A_SLOPE * alone)
+
+
+def _hull(at: Callable[[Tensor], Tensor | None], there: Values, share: float) -> tuple[Tensor, Tensor]:
+    """The least and the largest gradient of each entry at some points beside a point; NaN where none is."""
     ways = [probe(len(there.x), 32 + k) * sign for k in range(2) for sign in (1.0, -1.0)]
-    found = [at(there.x + BESIDE * there.scale * way) for way in ways]
-    nearby = [one for one in found if one is not None]
-    if not nearby:
-        return torch.zeros_like(mine, dtype=torch.bool)
-    low, high = torch.stack(nearby).amin(dim=0), torch.stack(nearby).amax(dim=0)
-    room = ROOM * torch.maximum(low.abs(), high.abs()).max()
-    return (high - low > room) & (low - room <= mine) & (mine <= high + room)
+    found = [at(there.x + share * there.scale * way) for way in ways]
+    nearby = [one for one in found if one is not None] or [torch.full_like(there.x, torch.nan)]
+    return torch.stack(nearby).amin(dim=0), torch.stack(nearby).amax(dim=0)
 
 
 def _of_the_reference(finding: Finding) -> Finding:

@@ -15,6 +15,7 @@ import torch
 from gradverify.events import CaseStarted, Event
 from gradverify.model import (
     Case,
+    Effort,
     Finding,
     ListInput,
     Outcome,
@@ -85,13 +86,14 @@ def _each(asked: Verification, samples: Iterator[Beside]) -> Iterator[Event]:
 
 
 def _unlisted_sizes(asked: Verification) -> Iterator[Beside]:
-    """Those that symbolic shapes leave open, and invented 0 and 1."""
+    """Those that symbolic shapes leave open, and others than a spec lists, which forward may refuse."""
     plan, inferred = asked.request.plan, asked.request.inferred
+    thorough = asked.request.settings.effort is Effort.THOROUGH
     for case in (*plan.open_sized, *(() if inferred else plan.degenerate)):
         if asked.has_no_error:
             is_open = case in plan.open_sized
             tell = partial(_told_of_sizes, case=case, is_open=is_open)
-            yield Beside(case, tell, is_guessed=False, is_open=is_open)
+            yield Beside(case, tell, is_guessed=not (is_open or thorough), is_open=is_open)
 
 
 def _overlapping_cases(asked: Verification) -> Iterator[Event]:
@@ -123,17 +125,27 @@ def _other_shapes(asked: Verification) -> Iterator[Beside]:
     plan = asked.request.plan
     inferred = asked.is_verified and asked.request.inferred
     for case in {c.options: c for c in reversed(plan.cases)}.values() if inferred else ():
-        deeper = with_three_dimensions(case)
-        usual, sample = (asked.sample(c) if deeper and c else None for c in (case, deeper))
-        if deeper and usual and sample and _is_the_same(usual, sample):
-            pairs = zip(sample.arguments, usual.arguments, strict=True)
-            changed = [a for a, b in pairs if a.differentiable and a.value.shape != b.value.shape]
-            shapes = [f"that `{a.name}` may have the shape {list(a.value.shape)}" for a in changed]
-            tell = partial(_told_of_guesses, shapes, raises=False)
-            yield Beside(deeper, tell, f"{case.id} at three dimensions")
+        for at_end in (False, True):
+            yield from _with_three_dimensions(asked, case, at_end=at_end)
     for place, given in enumerate(plan.cases[0].inputs if inferred else ()):
         if isinstance(given, ListInput) and asked.is_verified:
             yield from _with_longer_items(plan.cases[0], place, given)
+
+
+def _with_three_dimensions(asked: Verification, case: Case, *, at_end: bool) -> Iterator[Beside]:
+    """Where forward gives the same numbers: one of size 1 before the last one, or one of size 2 behind it."""
+    deeper = with_three_dimensions(case, at_end=at_end)
+    usual, sample = (asked.sample(c) if deeper and c else None for c in (case, deeper))
+    if not (deeper and usual and sample and _is_the_same(usual, sample)):
+        return
+    pairs = zip(sample.arguments, usual.arguments, strict=True)
+    changed = [a for a, b in pairs if a.differentiable and a.value.shape != b.value.shape]
+    if at_end:
+        deeper = with_three_dimensions(case, at_end=True, last=2) or deeper
+    given = {i.name: list(i.shape) for i in deeper.inputs if isinstance(i, TensorInput)}
+    shapes = [f"that `{a.name}` may have the shape {given[a.name]}" for a in changed]
+    where = "with one more dimension at the end" if at_end else "at three dimensions"
+    yield Beside(deeper, partial(_told_of_guesses, shapes, raises=False), f"{case.id} {where}")
 
 
 def _with_longer_items(case: Case, place: int, given: ListInput) -> Iterator[Beside]:
@@ -250,17 +262,18 @@ def _has_values(sample: Sample, *, every: bool) -> bool:
     return bool(finite.all() if every else finite.any() or not finite.numel())
 
 
-def with_three_dimensions(case: Case) -> Case | None:
-    """The case whose deepest tensors have three dimensions, one of size 1, and as many entries.
+def with_three_dimensions(case: Case, *, at_end: bool = False, last: int = 1) -> Case | None:
+    """The case whose deepest tensors have three dimensions, as many entries, and one of size 1.
 
-    None where they have three already, or none has a dimension.
+    Those of size 1 come before the last one, or `at_end`, of another size if asked. None where they have
+    three already, or none has a dimension.
     """
     tensors = [i for i in case.inputs if isinstance(i, TensorInput)]
     deepest = max((len(t.shape) for t in tensors if _is_free(t)), default=0)
     changed = {t.name: t for t in tensors if len(t.shape) == deepest}
     if case.hook or not 0 < deepest < RANK or any(t.value is not None for t in changed.values()):
         return None
-    before, ones = deepest - 1, (1,) * (RANK - deepest)
+    before, ones = deepest - (not at_end), (*(1,) * (RANK - deepest - 1), last)
     inputs = (
         replace(i, shape=(*i.shape[:before], *ones, *i.shape[before:]))
         if isinstance(i, TensorInput) and i.name in changed
