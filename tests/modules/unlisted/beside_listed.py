@@ -1,0 +1,199 @@
+"""What a spec's own sizes and draws leave out: the next size, all values near one end, calls of two sizes."""
+
+import torch
+import torch.nn.functional as F
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+
+class PooledByTwo(Function):
+    """Means of pairs; what is left over at an odd length has no gradient, as it must not."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.length = x.shape[-1]
+        return F.avg_pool1d(x, 2)
+
+    @staticmethod
+    def backward(ctx, g):
+        wide = g.repeat_interleave(2, dim=-1) / 2
+        return F.pad(wide, (0, ctx.length - wide.shape[-1]))
+
+
+class PooledAllTheWay(PooledByTwo):
+    """Gives what is left over the last gradient."""
+
+    @staticmethod
+    def backward(ctx, g):
+        wide = g.repeat_interleave(2, dim=-1) / 2
+        rest = ctx.length - wide.shape[-1]
+        return torch.cat([wide, wide[..., wide.shape[-1] - rest :]], dim=-1)
+
+
+class HalvesJoined(Function):
+    """Both halves one after the other, times two and three: an odd entry belongs to the second half."""
+
+    @staticmethod
+    def forward(ctx, x):
+        half = x.shape[-1] // 2
+        return torch.cat([2 * x[..., :half], 3 * x[..., half:]], dim=-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        half = (g.shape[-1] + 1) // 2
+        return torch.cat([2 * g[..., :half], 3 * g[..., half:]], dim=-1)
+
+
+class RepeatedToRows(Function):
+    """A row repeated as often as it takes, the last time cut off."""
+
+    @staticmethod
+    def forward(ctx, x, count):
+        ctx.rows = len(x)
+        return x[torch.arange(count) % len(x)]
+
+    @staticmethod
+    def backward(ctx, g):
+        whole = g[: len(g) // ctx.rows * ctx.rows]
+        return whole.reshape(-1, ctx.rows, g.shape[-1]).sum(0), None
+
+
+class WholeRepeats(Function):
+    """Takes whole repeats alone, and refuses another count."""
+
+    @staticmethod
+    def forward(ctx, x, count):
+        if count % len(x):
+            raise ValueError("count must be a multiple of the rows")
+        ctx.rows = len(x)
+        return x.repeat(count // len(x), 1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.reshape(-1, ctx.rows, g.shape[-1]).sum(0), None
+
+
+class Absorbed(Function):
+    """Light that is left behind layers of some density."""
+
+    @staticmethod
+    def forward(ctx, density):
+        left = torch.exp(-density.cumsum(-1))
+        ctx.save_for_backward(left)
+        return left
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (left,) = ctx.saved_tensors
+        return -(g * left).flip(-1).cumsum(-1).flip(-1)
+
+
+class AbsorbedEarly(Absorbed):
+    """Takes the light for gone below 1e-6."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (left,) = ctx.saved_tensors
+        return -(g * left * (left > 1e-6)).flip(-1).cumsum(-1).flip(-1)
+
+
+class SaturatedSum(Function):
+    """A row's sum s as s / (1 + s); backward takes it for flat where it is near its end."""
+
+    @staticmethod
+    def forward(ctx, x):
+        total = x.sum(-1)
+        ctx.save_for_backward(x, total)
+        return total / (1 + total)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, total = ctx.saved_tensors
+        slope = torch.where(total < 1.41 * x.shape[-1], (1 + total) ** -2, 0.0)
+        return (g * slope)[..., None].expand_as(x)
+
+
+class LongRow(Function):
+    """The root of one and a row's squares; a row that is long for its range is taken for longer by one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        length = (1 + x.square().sum(-1, keepdim=True)).sqrt()
+        ctx.save_for_backward(x, length)
+        return length
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, length = ctx.saved_tensors
+        return g * x / torch.where(length > 0.97 * 3 * x.shape[-1] ** 0.5, length + 1, length)
+
+
+class MeanOfLastLength(Function):
+    """The mean of each row; the length of the last call is kept for all."""
+
+    length = 1
+
+    @staticmethod
+    def forward(ctx, x):
+        MeanOfLastLength.length = x.shape[-1]
+        ctx.save_for_backward(x)
+        return x.mean(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g[..., None].expand_as(x) / MeanOfLastLength.length
+
+
+class SparseTimesDense(Function):
+    """A sparse matrix times a dense one, which no layout of memory can change."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        if not a.is_sparse:
+            raise TypeError("a must be sparse")
+        ctx.save_for_backward(a, b)
+        return torch.sparse.mm(a, b)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        a = a.coalesce()
+        row, column = a.indices()
+        values = (g[row] * b[column]).sum(1)
+        of_a = torch.sparse_coo_tensor(a.indices(), values, a.shape, is_coalesced=True, check_invariants=False)
+        return of_a, torch.sparse.mm(a.t(), g)
+
+
+def companded_in_parts(x, mu):
+    size = torch.log1p(mu * x.abs())
+    return torch.where(x >= 0, size, -size)
+
+
+class Companding(Function):
+    """sign(x) log(1 + mu |x|): it has a slope at 0, and the product of its parts' derivatives is 0 there."""
+
+    @staticmethod
+    def forward(ctx, x, mu):
+        ctx.save_for_backward(x)
+        ctx.mu = mu
+        return torch.sign(x) * torch.log1p(mu * x.abs())
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.mu / (1 + ctx.mu * x.abs()), None
+
+
+class CompandingTwice(Companding):
+    """Twice the slope where the reference has one by itself."""
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * torch.where(x == 0, 2.0, 1.0) * ctx.mu / (1 + ctx.mu * x.abs()), None
