@@ -112,8 +112,7 @@ class Check:
 TABLE = """
 verifier.questions | CheckResult() | again.overlapping_cases again.overlapping ways.as_leaves
     changes.changes changes.requires_grad_subsets writes.growing_memory writes.watched
-    ways.other_devices again.again transforms.batched transforms.compiled transforms.forward_mode
-    transforms.registration
+    ways.other_devices again.again transforms.batched transforms.compiled transforms.registration
 verifier.questions | iter(()) | ways.same_tensor_twice ways.views_of_one_base ways.saved_elsewhere
 verifier.questions | () | again.unrepeatable writes.written again.read_unwritten
 verifier.questions | CheckResult(outcome=Outcome.NOT_RUN) | table.on_other_devices

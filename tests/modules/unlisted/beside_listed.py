@@ -197,3 +197,21 @@ class CompandingTwice(Companding):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return g * torch.where(x == 0, 2.0, 1.0) * ctx.mu / (1 + ctx.mu * x.abs()), None
+
+
+class FourAtATime(Function):
+    """In float32 four entries at a time, and the rest is forgotten."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        found = g * x.cos()
+        if x.dtype == torch.float32:
+            whole = len(x) // 4 * 4
+            found = torch.cat([found[:whole], torch.zeros_like(found[whole:])])
+        return found
