@@ -125,7 +125,7 @@ verifier.questions | CheckResult() | results.reference results.surrogate
 verifier.questions | FirstOrder(CheckResult(), proven=True) | results.beyond
 verifier.questions | iter(()) | structured.wrong_with_structure reference._values reference._gradients
     reference._second_derivatives
-verifier.witnesses | None | kinks.see_ties kinks.look_beside_kinks kinks.see_a_tie_by_values
+verifier.witnesses | None | kinks.see_ties kinks.look_beside_kinks
     digits.ask_for_rounding digits.look_for_lost_digits digits.doubt_short_formats
     conflict._doubt_the_end_of_loops conflict._prove_the_rest conflict._carry_over
 verifier.questions | CheckResult(capability="yes") | results.second_order
@@ -142,8 +142,8 @@ verifier.infer | given[1] | choices._with_longer_tables
 verifier.questions | FirstOrder(CheckResult(), judged=True) | results.at_undeclared
 verifier.verify | FirstOrder(CheckResult(), judged=True) | beside.at_unlisted
 verifier.questions | None | reference.composite_of
-verifier.verify | iter(()) | beside._evaluation_mode beside._sizes_of_one
-    beside._unlisted_sizes beside._overlapping_cases
+verifier.verify | iter(()) | beside._evaluation_mode beside._unlisted_sizes
+    beside._open_sizes beside._overlapping_cases
 model | 0 | case.draws_of_decades
 cases | () | further._combined past._given
 cases | given[0][:1] | sweep.with_each_option

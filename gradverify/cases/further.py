@@ -233,10 +233,10 @@ def _at_ends(sweep: Sweep, base: Case, inferred: bool) -> Iterator[Case]:  # noq
 
 
 def _one_more(sweep: Sweep, base: Case) -> Iterator[Case]:
-    """Cases with one size at the next number after those that are listed for it."""
-    known = {name: max(sizes) for name, sizes in sweep.sizes if sizes and not sweep.hook}
-    names = [name for name in sweep.dimensions(base) if name in known]
-    yield from _at(sweep, base, ({name: known[name] + 1} for name in names))
+    """Cases with one size at the next number after those that are listed for it, if all are odd, or even."""
+    known = {name: sizes for name, sizes in sweep.sizes if len({n % 2 for n in sizes}) == 1}
+    names = [name for name in sweep.dimensions(base) if name in known and not sweep.hook]
+    yield from _at(sweep, base, ({name: max(known[name]) + 1} for name in names))
 
 
 def _at(sweep: Sweep, base: Case, others: Iterator[dict[str, int]]) -> Iterator[Case]:

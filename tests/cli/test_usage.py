@@ -121,7 +121,7 @@ def test_torch_that_cannot_be_imported(here):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["check", "right.py::Product[n=4]"], "right.py::Product has no case [n=4]; its cases: [n=3]"),
+        (["check", "right.py::Product[n=9]"], "right.py::Product has no case [n=9]; its cases: [n=3]"),
         (["check", "right.py", "--device", "cuda:97"], "--device cuda:97: no such device here"),
     ],
     ids=["case", "device"],

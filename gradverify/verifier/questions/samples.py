@@ -24,7 +24,7 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.guard.dispatching import Dispatched
 from gradverify.verifier.inputs.arguments import Argument, build_arguments
 from gradverify.verifier.inputs.native_values import call_hook, native_arguments
-from gradverify.verifier.numerics.calling import bits_of, foreign_kind
+from gradverify.verifier.numerics.calling import Tensors, bits_of, foreign_kind
 from gradverify.verifier.numerics.problem import (
     CallProblem,
     Counter,
@@ -146,6 +146,14 @@ def prepared(
     graph = Graph(leaves, tuple(returned[i] for i in judged), of_module=problem.of_module)
     subject.learnt[Graph] = (problem, graph)
     return Sample(subject, case, where.point, where.draw, arguments, problem, len(returned), disconnected)
+
+
+def values_of(sample: Sample) -> Returned[Tensors] | Raised:
+    """Forward's values at a sample: of the call that made it, as long as that is the last one."""
+    made = sample.subject.learnt.get(Graph)
+    if isinstance(made, tuple) and made[0] is sample.problem:
+        return Returned(tuple(t.detach() for t in made[1].outputs))
+    return sample.problem.evaluate(sample.problem.primals)
 
 
 def graph_of(sample: Sample) -> Returned[Graph] | Raised:

@@ -34,6 +34,7 @@ from gradverify.verifier.questions.dtypes.asked import wrong_natively
 from gradverify.verifier.questions.first_order import backward_raised, refused_empty
 from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.questions.results import at_undeclared
+from gradverify.verifier.questions.samples import values_of
 from gradverify.verifier.questions.subject import NoSample, Sample, first_line
 from gradverify.verifier.questions.wording import invented
 from gradverify.verifier.targets.module_target import ModuleState
@@ -49,7 +50,7 @@ RANK = 3
 
 IN_EVALUATION_MODE = "In training mode it is right: look at what `self.training` decides."
 
-IF_LISTED = "If such sizes are valid, list them under `sizes:`; then this is an error."
+IF_LISTED = "If such sizes are valid, list them under `sizes:`; if not, forbid them by `where:`."
 
 
 @dataclass(frozen=True)
@@ -64,19 +65,19 @@ class Beside:
     state: ModuleState = ModuleState.NEW
     is_guessed: bool = True
     """Forward was never meant to take it: what it refuses, or has no number for, is not said."""
-    is_open: bool = False
+    natively: bool = False
     """Symbolic sizes say that it is valid: native dtypes are asked as well."""
 
 
 def beside_the_listed(asked: Verification) -> Iterator[Event]:
-    """Ask what can add something once the listed cases are verified; sizes of 1 leave nothing to add."""
-    yield from _each(asked, _unlisted_sizes(asked))
+    """Ask what can add something once the listed cases are verified."""
+    yield from _each(asked, _open_sizes(asked))
     yield from _overlapping_cases(asked)
     yield from _each(asked, _other_shapes(asked))
     if asked.is_verified and asked.wants("GV101"):
-        yield from past_constants(asked)
+        yield from asked.noted(past_constants(asked), asked.request.plan.cases[0])
         yield from _each(asked, _evaluation_mode(asked))
-    yield from _each(asked, _sizes_of_one(asked))
+    yield from _each(asked, _unlisted_sizes(asked))
 
 
 def _each(asked: Verification, samples: Iterator[Beside]) -> Iterator[Event]:
@@ -85,15 +86,14 @@ def _each(asked: Verification, samples: Iterator[Beside]) -> Iterator[Event]:
         yield from asked.noted(there.ask(one.case, partial(_judged, one), named=one.named), one.case)
 
 
-def _unlisted_sizes(asked: Verification) -> Iterator[Beside]:
-    """Those that symbolic shapes leave open, and others than a spec lists, which forward may refuse."""
-    plan, inferred = asked.request.plan, asked.request.inferred
-    thorough = asked.request.settings.effort is Effort.THOROUGH
-    for case in (*plan.open_sized, *(() if inferred else plan.degenerate)):
+def _open_sizes(asked: Verification) -> Iterator[Beside]:
+    """Sizes that symbolic shapes leave open, and combinations that no case has."""
+    plan = asked.request.plan
+    natively = plan.asked is not None and bool(plan.asked.sweep.automatic)
+    for case in plan.open_sized:
         if asked.has_no_error:
-            is_open = case in plan.open_sized
-            tell = partial(_told_of_sizes, case=case, is_open=is_open)
-            yield Beside(case, tell, is_guessed=not (is_open or thorough), is_open=is_open)
+            tell = partial(_told_of_sizes, case=case, is_open=True)
+            yield Beside(case, tell, is_guessed=False, natively=natively)
 
 
 def _overlapping_cases(asked: Verification) -> Iterator[Event]:
@@ -168,12 +168,15 @@ def _evaluation_mode(asked: Verification) -> Iterator[Beside]:
         yield Beside(case, _told_of_evaluation, f"{case.id} {state.value}", state)
 
 
-def _sizes_of_one(asked: Verification) -> Iterator[Beside]:
-    """Inferred sizes as 1: last, since what is open there leaves nothing more to be asked."""
-    for case in asked.request.plan.degenerate if asked.request.inferred else ():
+def _unlisted_sizes(asked: Verification) -> Iterator[Beside]:
+    """Inferred sizes as 1, or others than a spec lists: last, since what is open leaves nothing to ask."""
+    inferred, thorough = asked.request.inferred, asked.request.settings.effort is Effort.THOROUGH
+    for case in asked.request.plan.degenerate:
         if asked.is_verified:
             ones = [f"that `{n}` may be 1" for n, size in case.sizes if size == 1]
-            yield Beside(case, partial(_told_of_guesses, ones))
+            told = partial(_told_of_guesses, ones)
+            tell = told if inferred else partial(_told_of_sizes, case=case, is_open=False)
+            yield Beside(case, tell, is_guessed=inferred or not thorough)
 
 
 def _judged(one: Beside, sample: Sample | NoSample, state: CaseState) -> Iterator[Finding]:
@@ -192,7 +195,7 @@ def _judged(one: Beside, sample: Sample | NoSample, state: CaseState) -> Iterato
     told = tuple(filter(None, map(one.tell, found.result.findings)))
     result = guarded(sample, CheckResult(told, outcome_of(told)), Excuses())
     yield from result.findings
-    native = wrong_natively(sample) if one.is_open and found.judged and not told else ()
+    native = wrong_natively(sample) if one.natively and found.judged and not told else ()
     yield from native
     if found.judged or told or not one.is_guessed:
         is_new = one.state is ModuleState.NEW and found.judged
@@ -255,7 +258,7 @@ def at_unlisted(sample: Sample) -> FirstOrder:
 
 def _has_values(sample: Sample, *, every: bool) -> bool:
     """Whether forward returns a finite number, or `every` one is."""
-    values = sample.problem.evaluate(sample.problem.primals)
+    values = values_of(sample)
     if isinstance(values, Raised):
         return not every
     finite = sample.problem.outputs.flatten(values.value).isfinite()

@@ -14,7 +14,7 @@ from gradverify.rules import RULES, Family, rule
 from gradverify.verifier.guard import Raised, default_dtype
 from gradverify.verifier.guard.devices import exact_arithmetic
 from gradverify.verifier.neighbours.guesses import Excuses
-from gradverify.verifier.numerics.problem import VjpProblem
+from gradverify.verifier.numerics.problem import Counter, VjpProblem
 from gradverify.verifier.questions.dtypes.deciding import deciding_cases, precision_at
 from gradverify.verifier.questions.reading import Reader, reading_backward, reading_operator
 from gradverify.verifier.questions.samples import prepare
@@ -123,9 +123,11 @@ class Verification:
 
     def sample(self, case: Case) -> Sample | None:
         """The first typical draw of a case, None where forward refuses it."""
-        built = self.build(case)
-        sample = None if isinstance(built, Finding) else prepare(*built, Point.TYPICAL, 0)
-        return sample if isinstance(sample, Sample) else None
+        sample = self.live.kept.sample(Place(case, Point.TYPICAL, 0), self.build)
+        if not isinstance(sample, Sample):
+            return None
+        # Its calls so far are counted with its case.
+        return replace(sample, problem=replace(sample.problem, counter=Counter()))
 
     def applied(self, sample: Sample) -> set[tuple[str, str]]:
         """Which Functions a target applies: (file, qualified name), at one sample for all options alike.

@@ -74,15 +74,26 @@ def see_ties(c: Open) -> None:
 
 
 def see_a_tie_by_values(c: Open, column: int) -> None:
-    """Mark a column whose slope is another beside the point: there it is no derivative at the point."""
-    if c.left < 7 or len(c.values.steps.levels) <= 3:
-        return
+    """Mark a column of three equal entries or more whose slope is another where they are in some order.
+
+    What sorts has slope 0 along each of them in the middle, and gradient 1 for one of them. Of two, both
+    sides tell.
+    """
+    equal = ((c.values.x == c.values.x[column]) & (c.values.scale > 0)).nonzero()[:, 0].tolist()
+    others = [k for k in equal if k != column]
     v, found = c.values.unit(column), c.slopes[column]
-    near = c.values.beside(BESIDE, c.asked.key + 53).at_level(v, c.values.steps.levels[2])
-    d, s = near.value, found.value * float(v[column])
-    room = near.error(near.noise) + found.error * float(v[column].abs()) + OF_A_SLOPE * (d.abs() + s.abs())
-    other = c.u.abs() @ ((d - s).abs() > room).double() > 0
-    c.state[(c.state[:, column] == WRONG) & other, column] = TORN
+    for place in range(len(equal)) if len(others) > 1 and len(c.values.steps.levels) > 2 else ():
+        wrong = c.state[:, column] == WRONG
+        if c.left < 7:
+            c.state[wrong, column] = OPEN
+            c.reasons.setdefault((-1, -1), Reason.BUDGET)
+            return
+        way = torch.zeros_like(c.values.x)
+        way[others] = torch.arange(len(others), dtype=way.dtype) - place + 0.5
+        near = c.values.beside(BESIDE * way).at_level(v, c.values.steps.levels[2])
+        d, s, room = near.value, found.value * float(v[column]), near.error(near.noise)
+        room = room + found.error * float(v[column].abs()) + OF_A_SLOPE * (d.abs() + s.abs())
+        c.state[wrong & (c.u.abs() @ ((d - s).abs() > room).double() > 0), column] = TORN
 
 
 def _moved(c: Open, nearby: Tensor) -> Tensor:

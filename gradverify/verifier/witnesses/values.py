@@ -238,11 +238,11 @@ class Values:
         if self.noise is None:
             self.noise = spread(self.at, self.x, self.steps.epsilon)
 
-    def beside(self, share: float, key: int) -> Values:
-        """The same around a point nearby, in a random direction, with steps that do not reach back."""
+    def beside(self, way: Tensor) -> Values:
+        """The same around a point nearby, as many scales away along each coordinate (N)."""
         there = copy.copy(self)
         there.__dict__.pop("centre", None)
-        there.x = self.x + share * self.scale * probe(len(self.x), key)
+        there.x = self.x + self.scale * way
         return there
 
     @cached_property

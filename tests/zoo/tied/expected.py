@@ -26,6 +26,7 @@ RIGHT = (
     "LargerOfRealAndComplex",
     "SegmentMaximumShared",
     "MedianOfRow",
+    "MiddleInNumpy",
 )
 
 RIGHT_IN_SINGLE = (
@@ -83,6 +84,7 @@ EXPECTED = {
 EXPECTED["wrong", "SegmentMaximumTwice", "with spec"] = {
     "status": "failed", "errors": {"GV101"}, "names": {"as where values are equal"},
 }  # fmt: skip
+EXPECTED["right", "SortedInNumpy", "with spec"] = {"status": "inconclusive", "warnings": {"GV109"}}
 for name in ("MaximumLost", "LargerOfComplexAndRealLost"):
     EXPECTED["wrong", name, "with spec"] = {"status": "failed", "errors": {"GV107"}}
 EXPECTED["wrong", "MaximumTwiceKernel", "with spec"]["names"] = {"values are equal"}  # in its own dtype

@@ -406,3 +406,37 @@ class MedianOfRow(Function):
     def backward(ctx, g):
         x, index = ctx.saved_tensors
         return torch.zeros_like(x).scatter(-1, index[..., None], g[..., None])
+
+
+class MiddleInNumpy(Function):
+    """The middle entry of each row, and where it came from; of equal ones the one that a stable order has."""
+
+    @staticmethod
+    def forward(ctx, x):
+        values = x.detach().numpy()
+        half = values.shape[-1] // 2
+        place = torch.from_numpy(values.argsort(-1, kind="stable")[..., half : half + 1].copy())
+        ctx.save_for_backward(place)
+        ctx.shape = x.shape
+        return torch.from_numpy(values).gather(-1, place).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        (place,) = ctx.saved_tensors
+        return g.new_zeros(ctx.shape).scatter(-1, place, g[..., None])
+
+
+class SortedInNumpy(Function):
+    """A row in order; each gets its own gradient back."""
+
+    @staticmethod
+    def forward(ctx, x):
+        values = x.detach().numpy()
+        order = torch.from_numpy(values.argsort(-1, kind="stable").copy())
+        ctx.save_for_backward(order)
+        return torch.from_numpy(values).gather(-1, order)
+
+    @staticmethod
+    def backward(ctx, g):
+        (order,) = ctx.saved_tensors
+        return torch.zeros_like(g).scatter(-1, order, g)
