@@ -236,7 +236,7 @@ def stages(deleted: Deletion) -> Iterator[list[str]]:
         yield ["tests/unit/lint", "-k", code]
     yield holding(deleted)
     yield [*named(deleted.words, "unit"), *named(deleted.words, "cli"), *named(deleted.words, "field")]
-    yield ["tests/zoo"]
+    yield ["tests/field", "tests/zoo"]
     yield ["tests/cover"]
 
 
