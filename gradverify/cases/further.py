@@ -127,9 +127,7 @@ def with_cases(plan: TargetPlan, asked: Asked) -> TargetPlan:
     bases = () if quick else with_each_option(cases)
     open_sized = [] if asked.inferred else [case for base in bases for case in _open_sized(sweep, base)]
     together = () if quick else _combined(sweep, cases, inferred=asked.inferred)
-    at_ends = bases if asked.inferred or asked.effort is Effort.THOROUGH else ()
-    unlisted = [c for base in at_ends for c in _at_ends(sweep, base, asked.inferred)]
-    unlisted += [] if asked.inferred else [case for base in bases for case in _one_more(sweep, base)]
+    unlisted = [case for base in bases for case in _unlisted(asked, base)]
     past, untried = past_constants(sweep, whole.cases, None if quick or asked.selected else asked.constants)
     plan = replace(
         plan,
@@ -224,19 +222,19 @@ def _open(automatic: Sizes) -> Iterator[dict[str, int]]:
         yield {**automatic, name: 1}
 
 
-def _at_ends(sweep: Sweep, base: Case, inferred: bool) -> Iterator[Case]:  # noqa: FBT001 - as above
-    """Cases with one size at 0 or 1 that is not listed; inferred sizes are tried at 1 alone."""
-    known = {**{name: (1,) for name, _ in sweep.automatic if not inferred}, **dict(sweep.sizes)}
-    names = [] if sweep.hook else sweep.dimensions(base)
-    ends = itertools.product(names, (1,) if inferred else (0, 1))
-    yield from _at(sweep, base, ({name: n} for name, n in ends if n not in known.get(name, ())))
+def _unlisted(asked: Asked, base: Case) -> Iterator[Case]:
+    """Cases with one size that is not listed: inferred ones at 1, others at 0 and 1 where a run is thorough.
 
-
-def _one_more(sweep: Sweep, base: Case) -> Iterator[Case]:
-    """Cases with one size at the next number after those that are listed for it, if all are odd, or even."""
-    known = {name: sizes for name, sizes in sweep.sizes if len({n % 2 for n in sizes}) == 1}
-    names = [name for name in sweep.dimensions(base) if name in known and not sweep.hook]
-    yield from _at(sweep, base, ({name: max(known[name]) + 1} for name in names))
+    And at the next number after those that are listed, if all of these are odd, or even.
+    """
+    sweep, thorough = asked.sweep, asked.effort is Effort.THOROUGH
+    ends = (1,) if asked.inferred else (0, 1) if thorough else ()
+    for name in () if sweep.hook else sweep.dimensions(base):
+        listed = dict(sweep.sizes).get(name, ())
+        known = listed or (1,) * (name in dict(sweep.automatic) and not asked.inferred)
+        is_mixed = asked.inferred or len({n % 2 for n in listed}) != 1
+        others = ends if is_mixed else (*ends, max(listed) + 1)
+        yield from _at(sweep, base, ({name: n} for n in others if n not in known))
 
 
 def _at(sweep: Sweep, base: Case, others: Iterator[dict[str, int]]) -> Iterator[Case]:
