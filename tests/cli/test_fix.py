@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import forked_command
@@ -170,3 +171,64 @@ def test_a_second_derivative_that_is_cut_is_refused_where_that_is_asked_for(tmp_
     assert forked_command.run(["check", "m.py", "--fix", "--unsafe-fixes"], tmp_path).code == 0
     decorated = "    @torch.autograd.function.once_differentiable\n    def backward"
     assert (tmp_path / "m.py").read_text() == CUT.replace("    def backward", decorated)
+
+
+KEPT = """\
+import torch
+from torch.autograd import Function
+
+
+class Cut(Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = torch.sigmoid(x)
+        ctx.save_for_backward(x, s * (1 - s))
+        return s
+
+    @staticmethod
+    def backward(ctx, g):
+        x, slope = ctx.saved_tensors
+        return g * slope
+
+
+class Writes(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g.mul_(x.cos())
+
+
+class Mixed(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        of_a = g * b if ctx.needs_input_grad[0] else None
+        of_b = g * a if ctx.needs_input_grad[0] else None
+        return of_a, of_b
+"""
+"""First-order values are right: what a change takes back is a cut, a write, an input that is left out."""
+
+
+def test_a_change_that_leaves_the_values_as_they_are_is_found(tmp_path):
+    (tmp_path / "kept.py").write_text(KEPT)
+    inputs = {"Cut": "x: [2, 3]", "Writes": "x: [2, 3]", "Mixed": "a: [2, 3], b: [2, 3]"}
+    entries = "".join(f"  {name}: {{inputs: {{{given}}}}}\n" for name, given in inputs.items())
+    (tmp_path / "kept.gradverify.yaml").write_text(f"gradverify: 1\nmodule: kept.py\nfunctions:\n{entries}")
+    document = json.loads(forked_command.run(["check", "kept.py", "--format", "json"], tmp_path).out)
+    found = {t["name"]: t["findings"] for t in document["targets"]}
+    diffs = {name: next(f["fix"]["diff"] for f in each if f["fix"]) for name, each in found.items()}
+    assert {name: re.findall(r"^\+ +(.+)$", diff, re.MULTILINE) for name, diff in diffs.items()} == {
+        "Cut": ["slope = torch.sigmoid(x) * (1 - torch.sigmoid(x))", "return g * slope"],
+        "Writes": ["return g.mul(x.cos())"],
+        "Mixed": ["of_b = g * a if ctx.needs_input_grad[1] else None"],
+    }
