@@ -16,7 +16,13 @@ from gradverify.verifier.witnesses.digits import (
     doubt_short_formats,
     look_for_lost_digits,
 )
-from gradverify.verifier.witnesses.kinks import MOST_COLUMNS, look_beside_kinks, see_a_tie_by_values, see_ties
+from gradverify.verifier.witnesses.kinks import (
+    MOST_COLUMNS,
+    TOGETHER,
+    look_beside_kinks,
+    see_a_tie_by_values,
+    see_ties,
+)
 from gradverify.verifier.witnesses.open_entries import (
     BOTH,
     OPEN,
@@ -70,7 +76,7 @@ def _measure(c: Open) -> None:
     for column in _columns(c):
         if column in c.slopes:
             continue
-        if c.left < len(c.values.steps.levels) * 6:
+        if c.left < len(c.values.steps.levels) * 6 + (TOGETHER if c.theirs is None else 0):
             c.reasons.setdefault((-1, -1), Reason.BUDGET)
             break
         _decide(c, column)

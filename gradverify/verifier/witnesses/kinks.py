@@ -12,7 +12,7 @@ from gradverify.verifier.witnesses.answers import Reason
 from gradverify.verifier.witnesses.claim import rows_at, units
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, RIGHT, TORN, UNSEEN, WRONG, Open
 from gradverify.verifier.witnesses.proof import differing
-from gradverify.verifier.witnesses.values import SHRINKS, probe
+from gradverify.verifier.witnesses.values import SAFETY, SHRINKS, probe
 
 BESIDE = 2.0**-20
 """Points beside a kink, in units of each entry's scale."""
@@ -37,6 +37,9 @@ ROOM = 1e-5
 
 OF_A_SLOPE = 1e-3
 """Relative difference of two slopes beside each other that no curvature makes at so small a distance."""
+
+TOGETHER = 24
+"""Calls that it takes to look at the columns of a kink together: four values at each of six points."""
 
 MOST_COLUMNS = 3
 """Columns of one input that are measured, or whose rows are asked for: the worst, others spread over it."""
@@ -214,7 +217,8 @@ def _outside(c: Open, ways: Sequence[Tensor]) -> Tensor:
 def _one_sided(c: Open, torn: Tensor) -> None:
     """Without derived: inside the one-sided slopes is right, and outside nothing says what is a gradient.
 
-    A middle order statistic of equal values has slope 0 along every coordinate, and gradient 1 for one.
+    A middle order statistic of equal values has slope 0 along every coordinate, and gradient 1 for one. What
+    is inside for each alone may be too much for all: a maximum gives its gradient to equal entries once.
     """
     for k, column in torn.nonzero().tolist():
         found = c.slopes.get(column)
@@ -225,3 +229,20 @@ def _one_sided(c: Open, torn: Tensor) -> None:
             inside = float(low) - room <= a <= float(high) + room
         c.state[k, column] = RIGHT if inside else OPEN if c.asked.declared else UNSEEN
         c.reasons.setdefault((c.owner[k], c.start_of(column)), Reason.KINK)
+    beyond = torn & _beyond_together(c, torn.any(dim=0) & (c.values.scale > 0))[:, None]
+    c.state[beyond] = OPEN if c.asked.declared else UNSEEN
+
+
+def _beyond_together(c: Open, columns: Tensor) -> Tensor:
+    """Rows whose claim is no mean of the slopes nearby along some columns together (bool, K)."""
+    beyond, way = torch.zeros(len(c.mine), dtype=torch.bool), columns.double()
+    if not bool(columns.any()) or c.left < TOGETHER or len(c.values.steps.levels) <= 3:
+        return beyond
+    v, step = way * c.values.scale[columns].min(), c.values.steps.levels[2]
+    ways = [way, *(probe(len(way), c.asked.key + 71 + k) for k in range(2))]
+    points = (c.values.beside(sign * BESIDE * w) for w in ways for sign in (1.0, -1.0))
+    nearby = torch.stack([c.u @ point.first_difference(v, step)[0] for point in points])
+    said = c.mine.nan_to_num(0.0, 0.0, 0.0) @ v
+    noise = SAFETY * c.values.steps.epsilon / step * (c.u.abs() @ c.values.centre.abs())
+    room = noise + OF_A_SLOPE * nearby.abs().amax(dim=0)
+    return (said < nearby.amin(dim=0) - room) | (said > nearby.amax(dim=0) + room)
