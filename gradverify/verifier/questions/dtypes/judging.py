@@ -93,11 +93,26 @@ def judge_call(call: NativeCall, truth: Truth, *, briefly: bool = False) -> list
         mine, exact = (torch.where(within, t, 0.0) for t in (got, wanted))
         held = Judgement(value, call.form, mine, exact, wanted, lost)
         judged = held if briefly else _by_rounding(held, truth, number, hides=call.hides)
+        if value.output is None and judged.closeness is Closeness.WRONG:
+            judged = _by_rounding(_beside_kinks(held, truth, number), truth, number, hides=call.hides)
         judged = _under_the_cap(judged, truth, number, absorbed[number], within)
         suspected = judged.gross and not briefly and judged.value.output is None
         unexplained = suspected and (call.hides or truth.noise[number] is None)
         found.append(replace(judged, unexplained=unexplained))
     return found
+
+
+def _beside_kinks(held: Judgement, truth: Truth, number: int) -> Judgement:
+    """The same with the truth for what lies between its values at inputs a rounding away, if these jump."""
+    moved = truth.moved(2 * held.form.unit)
+    if not moved:
+        return held
+    low, high, off = moved[number].amin(dim=0), moved[number].amax(dim=0), held.got - held.truth
+    room = ALLOWED * held.form.unit * typical(held.truth)
+    at_kink = (
+        (high - low > held.form.unit**0.5 * typical(held.truth)) & (low - room <= off) & (off <= high + room)
+    )
+    return replace(held, got=torch.where(at_kink, held.truth, held.got))
 
 
 def _by_rounding(held: Judgement, truth: Truth, number: int, *, hides: bool) -> Judgement:

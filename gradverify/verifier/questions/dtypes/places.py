@@ -85,8 +85,9 @@ def places_of(typical: Place, *, in_full: bool) -> Iterator[Place]:
         return
     ranges, special = _ranges(case), any(t.special for i in case.inputs for t in tensors_of(i))
     generator = torch.Generator().manual_seed(case.seed)
-    for name, point, part in _DECLARED:
-        parts = {n: part(*ends) for n, ends in ranges.items()} if part is not None else {}
+    for name, of_several, point, part in _DECLARED:
+        each = enumerate(ranges.items())
+        parts = {n: part(*ends, k) for k, (n, ends) in each} if part is not None else {}
         wide = any(low < high for low, high in (parts or ranges).values())
         drawn = exact_arguments_at(subject, case, point, 0)
         if not (special if point is Point.SPECIAL else wide) or isinstance(drawn, Raised):
@@ -96,7 +97,9 @@ def places_of(typical: Place, *, in_full: bool) -> Iterator[Place]:
         arguments = tuple(_kept_inside(a, ranges.get(a.name), dtype) for a in moved)
         # A finding shows the inputs that it was made at.
         shown = replace(sample, arguments=arguments, point=point, draw=0)
-        yield replace(typical, sample=shown, arguments=arguments, values=name)
+        yield replace(
+            typical, sample=shown, arguments=arguments, values=of_several if len(ranges) > 1 else name
+        )
 
 
 SMALLEST = 1e-4
@@ -106,7 +109,7 @@ DECADES = 1e3
 """Factor between the largest and the smallest magnitude of a range from which there are others inside."""
 
 
-def _magnitude(low: float, high: float) -> tuple[float, float]:
+def _magnitude(low: float, high: float, _: int) -> tuple[float, float]:
     """Up to two thirds of the decades of a range that has many; nothing where it has few."""
     largest, smallest = max(abs(low), abs(high)), min(abs(low), abs(high))
     if low <= 0 <= high:
@@ -115,22 +118,30 @@ def _magnitude(low: float, high: float) -> tuple[float, float]:
     return max(low, -size), min(high, size)
 
 
-_DECLARED: tuple[tuple[str, Point, Callable[[float, float], tuple[float, float]] | None], ...] = (
-    (RANGE, Point.WIDE, None),
-    (
-        "near the low end of the declared range",
-        Point.WIDE,
-        lambda low, high: (low, low + NEAR * min(high - low, abs(low))),
-    ),
-    (
-        "near the high end of the declared range",
-        Point.WIDE,
-        lambda low, high: (high - NEAR * min(high - low, abs(high)), high),
-    ),
-    ("a magnitude inside the declared range", Point.WIDE, _magnitude),
-    ("declared special values", Point.SPECIAL, None),
+def _near_low(low: float, high: float, number: int) -> tuple[float, float]:
+    """Near the low end; every second input near its high one, or they would nearly be equal."""
+    if number % 2:
+        return high - NEAR * min(high - low, abs(high)), high
+    return low, low + NEAR * min(high - low, abs(low))
+
+
+def _near_high(low: float, high: float, number: int) -> tuple[float, float]:
+    return _near_low(low, high, number + 1)
+
+
+MAGNITUDE, SPECIAL = "a magnitude inside the declared range", "declared special values"
+
+OPPOSITE = "near opposite ends of the declared ranges"
+
+_DECLARED: tuple[tuple[str, str, Point, Callable[[float, float, int], tuple[float, float]] | None], ...] = (
+    (RANGE, RANGE, Point.WIDE, None),
+    ("near the low end of the declared range", OPPOSITE, Point.WIDE, _near_low),
+    ("near the high end of the declared range", OPPOSITE, Point.WIDE, _near_high),
+    (MAGNITUDE, MAGNITUDE, Point.WIDE, _magnitude),
+    (SPECIAL, SPECIAL, Point.SPECIAL, None),
 )
-"""What a spec says is valid: a name, the point that is drawn, and the part of a range that values lie in."""
+"""What a spec says is valid: a name, that of several inputs, the point that is drawn, and the part of a range
+in which values lie."""
 
 
 def _spread_over(argument: Argument, ends: tuple[float, float], generator: torch.Generator) -> Argument:
