@@ -76,7 +76,8 @@ def _measure(c: Open) -> None:
     for column in _columns(c):
         if column in c.slopes:
             continue
-        if c.left < len(c.values.steps.levels) * 6 + (TOGETHER if c.theirs is None else 0):
+        together = TOGETHER if c.theirs is None and bool((c.state == TORN).any()) else 0
+        if c.left < len(c.values.steps.levels) * 6 + together:
             c.reasons.setdefault((-1, -1), Reason.BUDGET)
             break
         _decide(c, column)
