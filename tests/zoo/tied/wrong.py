@@ -214,3 +214,18 @@ class SegmentMaximumTwice(Function):
     def backward(ctx, g):
         x, index, largest = ctx.saved_tensors
         return g[index] * (x == largest[index]), None, None
+
+
+class MaximumTwiceInNumpy(Function):
+    """Every entry that equals the largest of its row gets all of the gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        largest = torch.from_numpy(x.detach().numpy().max(-1))
+        ctx.save_for_backward(x, largest)
+        return largest
+
+    @staticmethod
+    def backward(ctx, g):
+        x, largest = ctx.saved_tensors
+        return g[..., None] * (x == largest[..., None])
