@@ -127,7 +127,7 @@ verifier.questions | iter(()) | structured.wrong_with_structure reference._value
     reference._second_derivatives
 verifier.witnesses | None | kinks.see_ties kinks.see_a_tie_by_values kinks.look_beside_kinks
     digits.ask_for_rounding digits.look_for_lost_digits digits.doubt_short_formats
-    conflict._doubt_the_end_of_loops conflict._prove_the_rest conflict._carry_over
+    conflict._doubt_the_end_of_loops conflict._carry_over
 verifier.questions | CheckResult(capability="yes") | results.second_order
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input

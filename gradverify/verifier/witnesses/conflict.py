@@ -83,7 +83,6 @@ def _measure(c: Open) -> None:
         _decide(c, column)
         if c.theirs is None and bool((c.state[:, column] == WRONG).any()):
             see_a_tie_by_values(c, column)
-    _prove_the_rest(c)
     _carry_over(c)
 
 
@@ -115,13 +114,13 @@ def _differing_columns(c: Open) -> Iterator[int]:
         yield from (k for k in columns if k is not None)
 
 
-def _residual(c: Open, columns: slice | Tensor, step: float | None = None) -> Tensor | None:
+def _residual(c: Open, columns: slice) -> Tensor | None:
     """u·Jv - (Aᵀu)·v along some columns, for each grad_output of the proof; None where it is not finite."""
     difference = c.proof.difference
     if difference is None or not bool(c.proof.gradients[:, columns].isfinite().all()):
         return None
     v = c.values.direction(c.asked.key, columns)
-    slope, taken = c.values.first_difference(v, step or c.values.steps.proofs[0][0])
+    slope, taken = c.values.first_difference(v, c.values.steps.proofs[0][0])
     if not bool(slope.isfinite().all()):
         return None
     u = torch.stack([u for u, _ in difference.cotangents])
@@ -231,21 +230,6 @@ def _if_it_stays(c: Open, k: int, column: int) -> int:
         return OPEN
     off = abs(float(c.mine[k, column]) - float(value[k]))
     return WRONG if off > max(float(error[k]), c.bar(k, column)) else RIGHT
-
-
-def _prove_the_rest(c: Open) -> None:
-    """Where a claim has no derived to lean on: what was not measured is right if the test closes on it."""
-    if c.theirs is not None and not c.asked.hides and not c.asked.trust.refuted:
-        return
-    for own in c.inputs.slices:
-        rest = (c.state[:, own] == UNTRIED).any(dim=0)
-        columns = own.start + rest.nonzero()[:, 0]
-        for step, limit in c.values.steps.proofs if bool(rest.any()) else ():
-            residual = _residual(c, columns, step) if c.left >= 4 else None
-            if residual is not None and _closes(c, residual, limit):
-                untried = c.state[:, columns] == UNTRIED
-                c.state[:, columns] = torch.where(untried, RIGHT, c.state[:, columns])
-                break
 
 
 def _carry_over(c: Open) -> None:
