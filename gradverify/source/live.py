@@ -76,7 +76,7 @@ _OF_SIGNS = re.compile(r"abs|sign|sgn|where|masked|lu_?$|clamp|clip|max|min|heav
 """Calls whose result may hang on the sign of a value."""
 
 
-def asks_for_signs(function: Any) -> bool:  # noqa: ANN401
+def asks_for_signs(function: Any) -> bool:  # noqa: ANN401 - a forward or backward of a user
     """Whether a live function, or a helper, may compare values, or take another path for negative ones."""
     return any(
         (isinstance(n, ast.Compare) and any(isinstance(o, ORDERING) for o in n.ops))

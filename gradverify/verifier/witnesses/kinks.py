@@ -85,14 +85,14 @@ def see_a_tie_by_values(c: Open, column: int) -> None:
     equal = ((c.values.x == c.values.x[column]) & (c.values.scale > 0)).nonzero()[:, 0].tolist()
     others = [k for k in equal if k != column]
     v, found = c.values.unit(column), c.slopes[column]
-    for place in range(len(equal)) if len(others) > 1 and len(c.values.steps.levels) > 2 else ():
+    towards = c.values.inward[column] if c.values.inward[column] != 0 else 1.0
+    for place in range(len(equal)) if len(others) > 1 else ():
         wrong = c.state[:, column] == WRONG
-        if c.left < 7:
+        if c.left < 7 or c.values.steps.is_short:  # of few digits none are left so near
             c.state[wrong, column] = OPEN
-            c.reasons.setdefault((-1, -1), Reason.BUDGET)
             return
-        way = torch.zeros_like(c.values.x)
-        way[others] = torch.arange(len(others), dtype=way.dtype) - place + 0.5
+        way, ranks = torch.zeros_like(c.values.x), torch.arange(len(others), dtype=torch.float64)
+        way[others], way[column] = (ranks + (ranks >= place)) * towards, place * towards
         near = c.values.beside(BESIDE * way).at_level(v, c.values.steps.levels[2])
         d, s, room = near.value, found.value * float(v[column]), near.error(near.noise)
         room = room + found.error * float(v[column].abs()) + OF_A_SLOPE * (d.abs() + s.abs())
@@ -238,9 +238,11 @@ def _beyond_together(c: Open, columns: Tensor) -> Tensor:
     beyond, way = torch.zeros(len(c.mine), dtype=torch.bool), columns.double()
     if not bool(columns.any()) or c.left < TOGETHER or len(c.values.steps.levels) <= 3:
         return beyond
-    v, step = way * c.values.scale[columns].min(), c.values.steps.levels[2]
-    ways = [way, *(probe(len(way), c.asked.key + 71 + k) for k in range(2))]
-    points = (c.values.beside(sign * BESIDE * w) for w in ways for sign in (1.0, -1.0))
+    inward, step = c.values.inward, c.values.steps.levels[2]
+    v = torch.where(inward != 0, inward, 1.0) * way * c.values.scale[columns].min()
+    each = [way, *(probe(len(way), c.asked.key + 71 + k) for k in range(2))]
+    ways = (sign * BESIDE * w for w in each for sign in (1.0, -1.0))
+    points = (c.values.beside(torch.where(inward != 0, w.abs() * inward, w)) for w in ways)
     nearby = torch.stack([c.u @ point.first_difference(v, step)[0] for point in points])
     said = c.mine.nan_to_num(0.0, 0.0, 0.0) @ v
     noise = SAFETY * c.values.steps.epsilon / step * (c.u.abs() @ c.values.centre.abs())

@@ -215,3 +215,17 @@ class FourAtATime(Function):
             whole = len(x) // 4 * 4
             found = torch.cat([found[:whole], torch.zeros_like(found[whole:])])
         return found
+
+
+class WithinBounds(Function):
+    """Rounded to float32, an entry at a bound lies inside of it for float64, and at it for float32."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(-1.3, 1.3) ** 2
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * g * x * (x.abs() < 1.3)
