@@ -10,7 +10,7 @@ import inspect
 import re
 import textwrap
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import FunctionType
 from typing import Any
@@ -56,11 +56,16 @@ def definitions_behind(function: Any) -> Iterator[tuple[ast.FunctionDef, Mapping
         return
     known = getattr(function, "__globals__", {})
     yield own, known
-    for name in sorted({name_of(call.func) for call in each(ast.Call, own)}):
+    for name in _names_called_in(own):
         helper = known.get(name)
         inner = definition(helper) if isinstance(helper, FunctionType) and helper is not function else None
         if inner is not None:
             yield inner, helper.__globals__  # type: ignore[union-attr]
+
+
+@lru_cache(maxsize=KEPT_DEFINITIONS)
+def _names_called_in(body: ast.FunctionDef) -> Sequence[str]:
+    return sorted({name_of(call.func) for call in each(ast.Call, body)})
 
 
 def _nodes_behind(function: Any) -> Iterator[ast.AST]:  # noqa: ANN401
@@ -69,7 +74,12 @@ def _nodes_behind(function: Any) -> Iterator[ast.AST]:  # noqa: ANN401
 
 def iterates(function: Any) -> bool:  # noqa: ANN401
     """Whether a live function, or a helper of it, repeats a step until it converges, as Newton's."""
-    return any(isinstance(n, ast.While) or rounds_of(n) is not None for n in _nodes_behind(function))
+    return any(_repeats(body) for body, _ in definitions_behind(function))
+
+
+@lru_cache(maxsize=KEPT_DEFINITIONS)
+def _repeats(body: ast.FunctionDef) -> bool:
+    return any(isinstance(node, ast.While) or rounds_of(node) is not None for node in ast.walk(body))
 
 
 _OF_SIGNS = re.compile(r"abs|sign|sgn|where|masked|lu_?$|clamp|clip|max|min|heaviside|thresh|shrink|hard")

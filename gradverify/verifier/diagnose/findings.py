@@ -305,7 +305,7 @@ def _pairs(
     if not pairs or not pairs[0].is_wrong:
         return []
     there = [Place(s, case.point, case.draw) for s in spares] if case.point is not Point.TYPICAL else []
-    others = [*there, *_of_other_sizes(spares, own, case.id)]
+    others = [*there, *_of_other_sizes(spares, own, case.sizes)]
     pairs += _first_pair(measurements, others, worst, but=pairs)
     passed = [p for p in own if p not in here + draws and not _failed_at(findings, worst, p)]
     return pairs + _first_pair(measurements, passed, worst, but=pairs)
@@ -315,9 +315,10 @@ def _drawn_again(place: Place, number: int) -> Place:
     return replace(place, case=replace(place.case, seed=place.case.seed + 1 + number))
 
 
-def _of_other_sizes(spares: Sequence[Case], own: Sequence[Place], case_id: str) -> list[Place]:
+def _of_other_sizes(
+    spares: Sequence[Case], own: Sequence[Place], sizes: tuple[tuple[str, int], ...]
+) -> list[Place]:
     """Spare cases first: in them every size is another one."""
-    sizes = next(p.case.sizes for p in own if p.case.id == case_id)
     others = [p for p in own if p.case.sizes != sizes and all(n > 1 for _, n in p.case.sizes)]
     return [Place(c, Point.TYPICAL, 0) for c in spares] + [p for p in others if p.point is Point.TYPICAL]
 

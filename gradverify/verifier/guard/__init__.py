@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import random
 import re
 import sys
@@ -30,6 +31,9 @@ from gradverify.verifier.guard.raised_errors import (
     is_raised_by_hand,
     not_imported,
 )
+
+with contextlib.suppress(ImportError):  # torch has loaded NumPy, not yet this part of it: once for all forks
+    importlib.import_module("numpy.random")
 
 _WANTS_A_GPU = re.compile(
     r"active drivers \(\[\]\)|cannot be accessed from Triton \(cpu tensor\?\)"

@@ -19,6 +19,9 @@ from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.witnessing import witnesses_of
 from gradverify.verifier.questions.wording import listed_names
 
+RETURNED = frozenset({"GV103", "GV105"})
+"""Codes on what backward returned that hang on no value."""
+
 PLACES = "Return one value for each argument of forward after ctx, in its order: None where none is needed."
 
 

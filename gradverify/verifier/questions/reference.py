@@ -19,6 +19,8 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
+from gradverify.verifier.questions.jacobians import first_asked
+from gradverify.verifier.questions.structured import wrong_with_structure
 from gradverify.verifier.questions.subject import Sample, called_with, first_line
 from gradverify.verifier.questions.verified import gradient_at, value_at
 from gradverify.verifier.questions.witnessing import witnesses_of
@@ -64,14 +66,18 @@ def ask_reference(sample: Sample, visible: float, *, gradients: bool = True) -> 
 
 
 def ask_surrogate(sample: Sample) -> list[Finding]:
-    """GV302 against the surrogate's gradient; its forward is not compared."""
+    """GV302 against the surrogate's gradient, GV106 for other grad_outputs; its forward is not compared."""
     surrogate = sample.subject.surrogate
     if surrogate is None:
         return []
     other = _composite(sample, "surrogate", surrogate.function, surrogate.arguments)
     if isinstance(other, Finding):
         return [other]
-    return [f for f in _gradients(sample, other, "surrogate") if surrogate.covers(f.input)]
+    found = list(_gradients(sample, other, "surrogate"))
+    if not found and sample.is_first_draw and sample.subject.is_first_of_options:
+        asked = first_asked(sample)
+        found = [] if asked is None else list(wrong_with_structure(sample, asked))
+    return [f for f in found if surrogate.covers(f.input)]
 
 
 def _composite(

@@ -149,8 +149,7 @@ def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
 
 def _derived(asked: Asked, made: dict[Structure, Tensor]) -> Tensor | None:
     """What derived gives for each, which takes no call; None where it is not to be trusted."""
-    is_trusted = asked.trust.confirmed and not asked.hides
-    found = asked.witness.rows(torch.stack([*made.values()])) if asked.witness and is_trusted else None
+    found = asked.witness.rows(torch.stack([*made.values()])) if asked.witness and asked.is_trusted else None
     return None if isinstance(found, Raised) else found
 
 

@@ -29,7 +29,7 @@ from gradverify.rules import Family
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.neighbours.guesses import Excuses, guarded
 from gradverify.verifier.questions.again import MOST_CASES, overlapping_cases
-from gradverify.verifier.questions.contract import contract
+from gradverify.verifier.questions.contract import RETURNED, contract
 from gradverify.verifier.questions.dtypes.asked import wrong_natively
 from gradverify.verifier.questions.first_order import backward_raised, refused_empty
 from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
@@ -41,9 +41,6 @@ from gradverify.verifier.targets.module_target import ModuleState
 from gradverify.verifier.verify.case_state import CaseState
 from gradverify.verifier.verify.past import past_constants
 from gradverify.verifier.verify.verification import Verification
-
-RETURNED = frozenset({"GV103", "GV105"})
-"""Codes on what backward returned that hang on no value."""
 
 RANK = 3
 """Dimensions of a sequence of vectors, a batch of matrices: the next ones after those of a matrix."""

@@ -16,6 +16,7 @@ from gradverify.rules import rule
 from gradverify.verifier.interpreter.launches import programs
 from gradverify.verifier.neighbours.guesses import Excuses, guarded
 from gradverify.verifier.questions.again import overlapping, read_unwritten
+from gradverify.verifier.questions.contract import RETURNED, contract
 from gradverify.verifier.questions.natively import judged_alone
 from gradverify.verifier.questions.result import FirstOrder
 from gradverify.verifier.questions.results import beyond as judged_beyond
@@ -51,6 +52,9 @@ def _judged(asked: Verification, beyond: Beyond) -> Iterator[Event]:
         yield BeyondJudged(sample)
         return
     first = judged_alone(sample) if sample.is_native else judged_beyond(sample)
+    if any(f.code in RETURNED and _is_error(f) for f in contract(sample, first).findings):
+        yield BeyondJudged("torch refuses the gradients that backward returns there")
+        return
     if first.result.outcome is Outcome.FAILED:
         yield BeyondDoubted()
     errors = _errors(sample, first, beyond)

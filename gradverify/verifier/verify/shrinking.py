@@ -188,7 +188,7 @@ class _Search:
         """The Jacobian as a witness has it, and how far it may be off: infinite where that is not known."""
         witness = asked.witness
         unknown = torch.full((len(rows), len(asked.values.x)), torch.inf, dtype=torch.float64)
-        if witness is None or asked.hides or not asked.trust.confirmed or asked.trust.refuted:
+        if witness is None or not asked.is_trusted:
             return slopes(asked, self.until - OF_A_SLOPE)
         expected = witness.rows(rows)
         return (

@@ -209,6 +209,11 @@ class Asked:
         """The derived witness, unless values have refuted it."""
         return None if self.trust.refuted else self.derived
 
+    @property
+    def is_trusted(self) -> bool:
+        """Whether derived decides where values cannot tell."""
+        return self.trust.confirmed and not self.trust.refuted and not self.hides
+
 
 @dataclass(frozen=True)
 class Judgement:

@@ -83,6 +83,9 @@ def _measure(c: Open) -> None:
         _decide(c, column)
         if c.theirs is None and bool((c.state[:, column] == WRONG).any()):
             see_a_tie_by_values(c, column)
+    if c.asked.trust.refuted:  # what it alone decided before is open again
+        alone = (c.state == WRONG) & ((c.mine - c.value).abs() <= c.error)
+        c.state[alone] = OPEN
     _carry_over(c)
 
 
@@ -154,6 +157,7 @@ def _decide(c: Open, column: int) -> None:
     found = c.slope(column)
     c.slopes[column] = found
     value, error, low, high = c.weighed(found)
+    error = _at_least_rounding(c, column, (c.mine[:, column] - value).abs(), error)
     c.value[:, column], c.error[:, column] = value, error
     kink = c.kinks[:, column] = high > low
     for k in range(len(c.u)):
@@ -163,6 +167,18 @@ def _decide(c: Open, column: int) -> None:
             c.state[k, column] = TORN if c.is_open(k, column) else RIGHT
         else:
             c.state[k, column] = _verdict(c, k, column)
+
+
+def _at_least_rounding(c: Open, column: int, off: Tensor, error: Tensor) -> Tensor:
+    """The error of slopes, and what operations of forward may hide from values that do not move at all."""
+    slight = (off > error) & (off <= c.unseen()[column])
+    if not bool(slight.any()) or c.left < DRAWS + 4:
+        return error
+    c.values.know_noise()
+    if c.values.noise is None:
+        return error
+    longest = c.values.unit(column).abs()[column] * max(c.values.steps.levels)
+    return torch.where(slight, torch.maximum(error, c.u.abs() @ c.values.noise / longest), error)
 
 
 def _verdict(c: Open, k: int, column: int) -> int:  # noqa: PLR0911 - the table of conflicts, row by row
@@ -190,7 +206,7 @@ def _verdict(c: Open, k: int, column: int) -> int:  # noqa: PLR0911 - the table 
         return RIGHT if seen else OPEN
     if refuted and other:
         return _if_it_stays(c, k, column) if seen and not asked.sixteen else OPEN
-    decided = asked.declared and asked.trust.confirmed and not asked.hides
+    decided = asked.declared and asked.is_trusted
     return WRONG if decided else OPEN
 
 
@@ -203,7 +219,7 @@ def _of_no_number(c: Open, k: int, column: int) -> int:
     if _has_slopes(c, column):  # of a row without one NaN says so, and 0 * inf is NaN in the others
         return BOTH if finite else WRONG
     told = asked.declared and isinstance(asked.problem, CallProblem)
-    if finite and asked.trust.confirmed and not asked.hides and (told or not bool(c.rough.any())):
+    if finite and asked.is_trusted and (told or not bool(c.rough.any())):
         return WRONG
     return OPEN if finite and told else UNSEEN
 
@@ -250,8 +266,7 @@ def _carry_over(c: Open) -> None:
         elif bool((block == TORN).any()):
             new = TORN
         elif bool((c.state[:, pair.own] == OPEN).any()) or not c.slopes:
-            decided = c.asked.declared and c.asked.trust.confirmed and not c.asked.hides
-            new = WRONG if decided else OPEN
+            new = WRONG if c.asked.declared and c.asked.is_trusted else OPEN
         else:  # derived was refuted where it was measured, or differs by what cannot be seen
             new = OPEN
         block[left] = new

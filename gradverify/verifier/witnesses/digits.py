@@ -51,7 +51,9 @@ def ask_for_rounding(c: Open) -> None:
     witness = c.asked.witness
     theirs = None if witness is None else spread_of_rows(witness.problem, c.u[chosen], EPSILON)
     if theirs is not None:
-        theirs[:, list(c.slopes)] = 0.0
+        seen = torch.zeros_like(suspect)
+        seen[:, list(c.slopes)] = True
+        theirs[(seen & (c.error < off))[chosen]] = 0.0
         moved = torch.maximum(moved, theirs)
     allowed = explained(moved, c.mine[chosen], c.unseen() if c.asked.limited else None)
     held = suspect[chosen] & (off[chosen] <= allowed + c.error[chosen])
@@ -82,7 +84,7 @@ def look_for_lost_digits(c: Open) -> None:
         return
     off = (c.mine - c.theirs).abs()
     middle = c.theirs.abs().median(dim=1, keepdim=True).values
-    bar = c.asked.atol + DIGITS_LOST * (c.theirs.abs() + middle)
+    bar = c.asked.atol + c.values.steps.smallest + DIGITS_LOST * (c.theirs.abs() + middle)
     lost = (off > bar) & ~c.apart & c.theirs.isfinite()
     rows = lost.any(dim=1).nonzero()[:, 0].tolist()[:MOST_ROUNDED]
     witness = c.asked.witness

@@ -259,8 +259,10 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
 
 
 def _has_levels(one: Tensor) -> bool:
-    """Whether it is what numbers were quantised to: signs and masks have no more than two levels."""
-    return one.dtype in EIGHT_BITS and bool(one.numel()) and bool(one.abs().max() > 1)
+    """Whether it is what numbers were quantised to: integers of signs and masks have two levels at most."""
+    if one.dtype not in EIGHT_BITS or one.is_floating_point():
+        return one.dtype in EIGHT_BITS
+    return bool(one.numel()) and bool(one.abs().max() > 1)
 
 
 def operations(call: Callable[[], object]) -> int | None:

@@ -176,6 +176,14 @@ class Level:
         return SAFETY * (self.truncation + self.gain * torch.maximum(self.noise, floor) / self.step)
 
 
+def _shrinks(level: Level, levels: Sequence[Level]) -> Tensor:
+    """Rows whose slope goes to zero with the step (bool, M): of x |x| no two orders agree at zero."""
+    wider = [other.value.abs() for other in levels if other.step > level.step]
+    if not wider:
+        return torch.zeros_like(level.far)
+    return level.value.abs() <= torch.stack(wider).nan_to_num(0.0).amin(dim=0) / SHRINKS
+
+
 def _best_of(levels: Sequence[Level]) -> tuple[Tensor, Tensor]:
     """Row by row the derivative with the smallest error.
 
@@ -187,7 +195,7 @@ def _best_of(levels: Sequence[Level]) -> tuple[Tensor, Tensor]:
         smaller = [o.noise for o in levels if o.step < level.step]
         floor = torch.stack(smaller).nan_to_num(0.0).amax(dim=0) if smaller else torch.zeros_like(level.noise)
         e = level.error(floor)
-        known = level.value.isfinite() & e.isfinite() & ~level.far
+        known = level.value.isfinite() & e.isfinite() & ~(level.far & ~_shrinks(level, levels))
         d, e = torch.where(known, level.value, 0.0), torch.where(known, e, torch.inf)
         if not number:
             best, error = d, e

@@ -229,3 +229,70 @@ class WithinBounds(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return 2 * g * x * (x.abs() < 1.3)
+
+
+class LogOneMinusExp(Function):
+    """From 38 on forward is log(1), and its operations have no slope; backward keeps the digits that it has."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (1 - (-x).exp()).log()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g / (x.exp() - 1)
+
+
+class OneMinusTanh(Function):
+    """The same of a difference that is 0 from 20 on."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return 1 - x.tanh()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return -4 * g / (x.exp() + (-x).exp()) ** 2
+
+
+class LogOfLogistic(Function):
+    """The same of a difference that is 0 from 37 on."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x - (1 + x.exp()).log()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g / (1 + x.exp())
+
+
+class LogOneMinusExpTwice(LogOneMinusExp):
+    """Twice as much near the other end, where there are digits."""
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * torch.where(x < 4, 2.0, 1.0) / (x.exp() - 1)
+
+
+class SmallAndExact(Function):
+    """Values below any rounding of numbers of the input's size, which have all their digits: twice the slope."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = (-x).exp()
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return -g * y * torch.where(x > 80, 2.0, 1.0)

@@ -145,13 +145,13 @@ class InFloat32(Function):
 
     @staticmethod
     def forward(ctx, x):
-        y = x.float().tanh()
-        ctx.save_for_backward(y)
-        return y.to(x.dtype)
+        ctx.save_for_backward(x)
+        return x.float().tanh().to(x.dtype)
 
     @staticmethod
     def backward(ctx, g):
-        (y,) = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
+        y = x.float().tanh()
         return (g.float() * (1 - y * y)).to(g.dtype)
 
 

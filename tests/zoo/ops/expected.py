@@ -17,7 +17,7 @@ EXPECTED |= {
     ("right", "looks_at_values", "with spec"): {
         "status": "passed",
         "notes": {"GV504"},
-        "names": ["tracing of forward and backward"],
+        "names": ["test_aot_dispatch_dynamic"],
     },
 }
 
