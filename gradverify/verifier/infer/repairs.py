@@ -281,7 +281,6 @@ OF_VALUES: tuple[Mapping[str, Any], ...] = (
     {"domain": "unit"},
     {"domain": "positive"},
     *({"structure": s} for s in ("unit-norm", "simplex", "symmetric", "spd", "sorted")),
-    {"dtype": COMPLEX},
 )
 """What an author's own check may ask of values, what is asked most often first."""
 
@@ -293,7 +292,8 @@ def _of_values(state: State, error: RaisedError, suspects: Sequence[int]) -> Ite
     """
     said = " ".join((error.message, *(f.source for f in error.frames[-1:])))
     domain = "unit" if _SHARES.search(said) else "positive" if _SIGNED.search(said) else ""
-    for wanted in ({"domain": domain},) if domain else OF_VALUES:
+    kinds = (*OF_VALUES, {"dtype": COMPLEX}) if "complex" in said.lower() else OF_VALUES
+    for wanted in ({"domain": domain},) if domain else kinds:
         structure = str(wanted.get("structure", ""))
         real = [k for k, a in enumerate(state.arguments) if a.is_real and fits(structure, state.shape(a))]
         those = tuple(k for k in suspects if k in real and (domain or state.arguments[k].dims))

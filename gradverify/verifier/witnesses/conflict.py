@@ -171,13 +171,13 @@ def _decide(c: Open, column: int) -> None:
 
 def _at_least_rounding(c: Open, column: int, off: Tensor, error: Tensor) -> Tensor:
     """The error of slopes, and what operations of forward may hide from values that do not move at all."""
-    slight = (off > error) & (off <= c.unseen()[column])
+    longest = c.values.unit(column).abs()[column] * max(c.values.steps.levels)
+    slight = (off > error) & (off <= c.unseen()[column]) & (longest > 0)  # what is held has no error
     if not bool(slight.any()) or c.left < DRAWS + 4:
         return error
     c.values.know_noise()
     if c.values.noise is None:
         return error
-    longest = c.values.unit(column).abs()[column] * max(c.values.steps.levels)
     return torch.where(slight, torch.maximum(error, c.u.abs() @ c.values.noise / longest), error)
 
 
