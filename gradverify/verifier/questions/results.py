@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -24,7 +25,7 @@ from gradverify.verifier.questions.result import (
     FirstOrder,
     Uncovered,
 )
-from gradverify.verifier.questions.samples import graph_of
+from gradverify.verifier.questions.samples import graph_of, prepare
 from gradverify.verifier.questions.second_order import ask_second
 from gradverify.verifier.questions.structured import wrong_with_structure
 from gradverify.verifier.questions.subject import Sample
@@ -118,7 +119,26 @@ def beyond(sample: Sample) -> FirstOrder:
     """The first order at a size that no spec lists: an error needs both witnesses."""
     if sample.subject.reader is not None:
         sample.subject.reader.reset()
-    return _judged(sample, declared=False)
+    return at_two_draws(sample, partial(_judged, declared=False))
+
+
+def at_two_draws(sample: Sample, judge: Callable[[Sample], FirstOrder]) -> FirstOrder:
+    """A judgement at a size of its own; at another draw, too, where values alone are to say it twice.
+
+    What earlier samples have cost leaves none of these without calls.
+    """
+    found = _with_calls(sample, judge)
+    if not any(f.suspected for f in found.result.findings):
+        return found
+    again = prepare(sample.subject, sample.case, sample.point, sample.draw + 1)
+    second = _with_calls(again, judge) if isinstance(again, Sample) else found
+    return second if second.result.outcome is Outcome.FAILED else found
+
+
+def _with_calls(sample: Sample, judge: Callable[[Sample], FirstOrder]) -> FirstOrder:
+    budget = witnesses_of(sample).budget
+    budget.left = max(budget.left, budget.of_a_sample)
+    return judge(sample)
 
 
 def surrogate(sample: Sample) -> CheckResult:

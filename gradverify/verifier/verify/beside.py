@@ -33,7 +33,7 @@ from gradverify.verifier.questions.contract import RETURNED, contract
 from gradverify.verifier.questions.dtypes.asked import wrong_natively
 from gradverify.verifier.questions.first_order import backward_raised, refused_empty
 from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.questions.results import at_undeclared
+from gradverify.verifier.questions.results import at_two_draws, at_undeclared
 from gradverify.verifier.questions.samples import values_of
 from gradverify.verifier.questions.subject import NoSample, Sample, first_line
 from gradverify.verifier.questions.wording import invented
@@ -188,7 +188,7 @@ def _judged(one: Beside, sample: Sample | NoSample, state: CaseState) -> Iterato
         said = f"forward gives no finite value at {sample.case.id}, which no spec lists"
         yield from () if one.is_guessed else [sample.finding("GV412", said, severity=Severity.NOTE)]
         return
-    found = at_unlisted(sample)
+    found = at_two_draws(sample, at_unlisted)
     told = tuple(filter(None, map(one.tell, found.result.findings)))
     result = guarded(sample, CheckResult(told, outcome_of(told)), Excuses())
     yield from result.findings

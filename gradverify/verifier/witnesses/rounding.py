@@ -330,7 +330,10 @@ def _drawn(
 
 
 def _deviation(every: Tensor) -> Tensor:
-    return (every - every.mean(0)).abs().amax(0).nan_to_num(0.0)
+    """Infinite where some roundings make a number, and others none."""
+    known = every.isfinite()
+    found = (every - every.mean(0)).abs().amax(0).nan_to_num(0.0)
+    return torch.where(known.any(0) & ~known.all(0), torch.inf, found)
 
 
 def _moved(x: Tensor, epsilon: float, seed: int) -> Tensor:
