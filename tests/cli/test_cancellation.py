@@ -76,6 +76,5 @@ def test_verdicts(tmp_path):
     # Forward is 0 there, whatever backward says: it is no failure, and no pass.
     for name in ("BelowTheGrid", "WrongBelowTheGrid"):
         assert targets[name]["status"] == "inconclusive"
-        assert "round-off of the target's own operations" in targets[name]["findings"][0]["message"]
+        assert "nothing decides" in targets[name]["findings"][0]["message"]
     assert targets["InFloat32"]["status"] == "passed"
-    assert "GV104" in {f["code"] for f in targets["InFloat32"]["findings"]}

@@ -190,6 +190,13 @@ OF_CONSTANTS = (
 )
 """Tables of angles in both layouts, soft labels, directions, masks, metrics, rotations, their generators."""
 
+SOFT_LABELS = Kind(
+    "`dtype: float64` and `structure: simplex`",
+    lambda x: x.double().softmax(-1),
+    lambda x: x.dtype is torch.int64 and x.dim() > 1,
+)
+"""In place of integers that are only multiplied."""
+
 
 def _on(sample: Sample, kinds: Iterable[Kind], names: Collection[str]) -> Iterator[Neighbour]:
     """The neighbours at which some arguments lie on a set, as far as they fit it."""
@@ -256,6 +263,7 @@ def constants_of_a_kind(sample: Sample, _: str) -> Iterator[Neighbour]:
         }
         if sum(given.values()) <= MOST_OF_CONSTANTS:
             yield from _on(one, OF_CONSTANTS, given)
+        yield from _on(one, [SOFT_LABELS], [a.name for a in one.arguments if isinstance(a.value, Tensor)])
 
 
 def inside_a_domain(sample: Sample, name: str) -> Iterator[Neighbour]:

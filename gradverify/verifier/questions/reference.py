@@ -19,6 +19,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
+from gradverify.verifier.questions.findings import UNSTABLE
 from gradverify.verifier.questions.jacobians import first_asked
 from gradverify.verifier.questions.structured import wrong_with_structure
 from gradverify.verifier.questions.subject import Sample, called_with, first_line
@@ -74,6 +75,8 @@ def ask_surrogate(sample: Sample) -> list[Finding]:
     if isinstance(other, Finding):
         return [other]
     found = list(_gradients(sample, other, "surrogate"))
+    if not found and sample.point is Point.TYPICAL:
+        found = list(map(_unstable, _gradients(sample, other, "surrogate", rounds=False)))
     if not found and sample.is_first_draw and sample.subject.is_first_of_options:
         asked = first_asked(sample)
         found = [] if asked is None else list(wrong_with_structure(sample, asked))
@@ -112,12 +115,14 @@ def _values(sample: Sample, other: CallProblem, epsilon: float) -> Iterator[Find
         yield _told(sample, "GV301", said, entries, hint=hint, output=positions[number_of])
 
 
-def _gradients(sample: Sample, other: CallProblem, called: str, seen: float = 0.0) -> Iterator[Finding]:
-    """For one random grad_output of each output alone."""
+def _gradients(
+    sample: Sample, other: CallProblem, called: str, seen: float = 0.0, *, rounds: bool = True
+) -> Iterator[Finding]:
+    """For one random grad_output of each output alone; without what rounding explains if it `rounds`."""
     u = probe(other.outputs.size, sample.key + 29)
     for position, block in zip(other.output_positions, other.outputs.blocks, strict=True):
-        at = partial(gradient_at, alone(u, block.span))
-        for number_of, entries in _differing(sample, (sample.problem, other), at, sample.inputs, seen):
+        at, both = partial(gradient_at, alone(u, block.span)), (sample.problem, other)
+        for number_of, entries in _differing(sample, both, at, sample.inputs, seen, rounds=rounds):
             name = sample.problem.input_names[number_of]
             said = f"{gradient_of(sample, position, name)} differs from the {called}'s"
             yield _told(sample, "GV302", said, entries, called, output=position, input=name)
@@ -161,6 +166,8 @@ def _differing(
     layout: Layout,
     seen: float = 0.0,
     epsilon: float | None = None,
+    *,
+    rounds: bool = True,
 ) -> Iterator[tuple[int, Entries]]:
     """Each part of a layout that differs, by number, with its entries; by less than `seen` nothing does."""
     x = Values(both[0]).x
@@ -172,7 +179,7 @@ def _differing(
     bar = settings.atol + max(settings.rtol, seen) * (theirs.abs() + middle)
     silent = theirs.isnan() if sample.point is not Point.TYPICAL else mine.isnan() & theirs.isnan()
     off = ~((mine - theirs).abs() <= bar) & (mine != theirs) & ~silent
-    if bool(off.any()):
+    if rounds and bool(off.any()):
         precision = epsilon or witnesses_of(sample).of(sample).epsilon
         moved = [spread(partial(at, one), x, precision) for one in both]
         off &= ~((mine - theirs).abs() <= bar + sum(FACTOR * one for one in moved if one is not None))
@@ -206,6 +213,16 @@ def _hull(at: Callable[[Tensor], Tensor | None], there: Values, share: float) ->
     found = [at(there.x + share * there.scale * way) for way in ways]
     nearby = [one for one in found if one is not None] or [torch.full_like(there.x, torch.nan)]
     return torch.stack(nearby).amin(dim=0), torch.stack(nearby).amax(dim=0)
+
+
+def _unstable(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        code="GV109",
+        severity=Severity.WARNING,
+        message=f"{finding.message}; backward is unstable, and its own rounding explains as much",
+        hint=UNSTABLE,
+    )
 
 
 def _of_the_reference(finding: Finding) -> Finding:

@@ -195,7 +195,7 @@ def _verdict(c: Open, k: int, column: int) -> int:  # noqa: PLR0911 - the table 
         return RIGHT if seen and not refuted else (OPEN if refuted else UNSEEN)
     d = c.theirs[k, column]
     if not bool(c.apart[k, column]):
-        if refuted and seen:
+        if refuted and seen and not _holds_nearby(c, k, column):
             return _if_it_stays(c, k, column)
         return RIGHT if seen or not asked.hides else UNSEEN
     other = bool((d - s).abs() > max(float(e), bar))
@@ -246,6 +246,17 @@ def _if_it_stays(c: Open, k: int, column: int) -> int:
         return OPEN
     off = abs(float(c.mine[k, column]) - float(value[k]))
     return WRONG if off > max(float(error[k]), c.bar(k, column)) else RIGHT
+
+
+def _holds_nearby(c: Open, k: int, column: int) -> bool:
+    """Whether the shortest step shows what claim and derived say: wider ones miss a fast part of forward."""
+    if column not in c.shortest:
+        if c.left <= 2 * DRAWS:
+            return False
+        c.shortest[column] = c.slope(column, 0.0)
+    value, error, _, _ = c.weighed(c.shortest[column])
+    off = abs(float(c.mine[k, column]) - float(value[k]))
+    return off <= float(error[k]) < BLUR * abs(float(c.mine[k, column]))
 
 
 def _carry_over(c: Open) -> None:

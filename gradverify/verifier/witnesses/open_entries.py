@@ -112,6 +112,7 @@ class Open:
         """Entries at a tie, which no slope along one coordinate decides."""
         self.slopes: dict[int, Slope] = {}
         self.again: dict[int, Slope] = {}
+        self.shortest: dict[int, Slope] = {}
         return None
 
     def is_open(self, k: int, column: int) -> bool:
@@ -154,14 +155,14 @@ class Open:
         return value, torch.where(unknown, torch.inf, error), value - half, value + half
 
     def slope(self, column: int, share: float = 1.0) -> Slope:
-        """Per unit of the coordinate."""
+        """Per unit of the coordinate; by the shortest step alone for a share of 0."""
         v = self.values.unit(column)
         size = float(v[column].abs())
         if not size:  # held where it is, and its gradient must be zero; or not finite
             nothing = torch.zeros(self.outputs.size, dtype=torch.float64)
             is_held = bool(self.values.held[column]) if self.values.held is not None else False
             return Slope(nothing, nothing if is_held else nothing + torch.inf, nothing, nothing)
-        found = self.values.slope(v, share).times(1 / size)
+        found = (self.values.slope(v, share) if share else self.values.shortest(v)).times(1 / size)
         if float(v[column]) < 0:
             found = Slope(-found.value, found.error, -found.high, -found.low)
         return found

@@ -339,6 +339,12 @@ class Values:
         pairs = ((kinks.value, best), (kinks.error, error), (kinks.low, best), (kinks.high, best))
         return Slope(*(torch.where(at, one, other) for one, other in pairs))
 
+    def shortest(self, v: Tensor) -> Slope:
+        """The derivative along v by the shortest step alone: a fast part of forward is no noise there."""
+        level = self.at_level(v, min(self.steps.levels))
+        error = torch.where(level.far, torch.inf, level.error(torch.zeros_like(level.noise)))
+        return Slope(level.value, error, level.value, level.value)
+
     def _with_kinks(self, v: Tensor, share: float, best: Tensor, error: Tensor) -> Slope:
         """The slope, with both one-sided slopes where they stay apart as the step shrinks."""
         doubtful = error > SMOOTH * best.abs()
