@@ -75,7 +75,8 @@ def ask_surrogate(sample: Sample) -> list[Finding]:
     if isinstance(other, Finding):
         return [other]
     found = list(_gradients(sample, other, "surrogate"))
-    if not found and sample.point is Point.TYPICAL:
+    has_digits = witnesses_of(sample).of(sample).epsilon < SINGLE and not sample.is_native
+    if not found and has_digits and sample.point is Point.TYPICAL:
         found = list(map(_unstable, _gradients(sample, other, "surrogate", rounds=False)))
     if not found and sample.is_first_draw and sample.subject.is_first_of_options:
         asked = first_asked(sample)

@@ -167,8 +167,8 @@ TESTS = {
 """What to do where a test of opcheck fails: in the order in which one explains the next."""
 
 ASSERTS = ("torch.testing", "torch._subclasses.fake_utils", "torch._subclasses.schema_check_mode")
-"""Where torch raises the exception by which a test fails: any other one only stops it, as where an operator has
-no fake kernel."""
+"""Where torch raises the exception by which a test fails: any other one only stops it, as that of an operator
+without a fake kernel."""
 
 STOPPED = (
     "torch.compile and export may refuse it as well. If they are not meant to be supported, nothing need be "
