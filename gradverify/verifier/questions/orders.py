@@ -29,7 +29,7 @@ from gradverify.verifier.witnesses.claim import spread_of_rows
 from gradverify.verifier.witnesses.judge import judge
 from gradverify.verifier.witnesses.proof import OF_FLOAT32
 from gradverify.verifier.witnesses.rounding import FACTOR, SIXTEEN_BITS, has_digits_of_float32
-from gradverify.verifier.witnesses.values import probe
+from gradverify.verifier.witnesses.values import alone, probe
 
 PROPORTIONAL = 1e-9
 """Relative deviation from a multiple, or a sum, that is no rounding of a linear backward in float64."""
@@ -134,12 +134,12 @@ def _if_certain(made: Finding, pair: tuple[int, int], answer: Wrong, witnesses: 
 def how_it_bends(asked: Asked) -> str:
     """How backward is not linear in grad_output, as a cause; empty where it is linear."""
     u, w = (probe(asked.problem.outputs.size, k) for k in (211, 223))
-    given = torch.stack([u, w, 2 * u, u + w])
+    given = torch.stack([u, w, 2 * u, u + w, alone(u, slice(1))])
     found = asked.claim.afresh().rows(given)
     if isinstance(found, Raised):
         return ""
-    a, b, twice, both = found
-    if bool(((twice == a) & (a == b)).all()) and bool(a.any()):
+    a, b, twice, both, first = found
+    if bool(((twice == a) & (a == b) & (first == a)).all()) and bool(a.any()):
         return "grad-output-ones"
     size = (a.abs() + b.abs()).nan_to_num(0.0)
     short = asked.values.steps.is_short or has_digits_of_float32(found)
