@@ -176,7 +176,7 @@ def test_a_cause_that_was_tested_at_one_value_of_an_option_says_so(tmp_path):
     first = {t["name"]: t["findings"][0] for t in json.loads(ran.out)["targets"]}
     hints = {name: finding["hint"] for name, finding in first.items()}
     checked = "(checked at 3 points of 2 sizes, all with `momentum={}`)"
-    assert f"5 times too large at every entry {checked.format(0.6)}" in hints["Scale"]
+    assert f"4 times too large at every entry {checked.format(0.75)}" in hints["Scale"]
     assert f"4 times too large at every entry {checked.format(0.75)}" in hints["Momentum"]
     assert f"3 times too large at every entry {checked.format(0.75)}" in hints["Third"]
     assert f"2 times too large at every entry {checked.format(2)}" in hints["Twice"]

@@ -149,8 +149,8 @@ class UnusedToo(Unused):
 
 def test_no_change_uses_a_name_that_says_that_it_is_unused():
     for function in (Unused, UnusedToo):
-        (found,) = findings_on(function, {"x": "bn", "w": "bn"})
-        assert "g * _" not in found.hint
+        found = findings_on(function, {"x": "bn", "w": "bn"})
+        assert found and not any("g * _" in f.hint for f in found)
 
 
 class InFloat32(Function):

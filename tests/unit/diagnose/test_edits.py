@@ -197,8 +197,8 @@ def test_an_assignment_for_a_sum():
 
 
 def test_a_scan_from_the_wrong_end():
-    (found,) = findings_on(Running, {"x": "nb", "w": "nb"})
-    assert found.cause == "permuted"
+    found = findings_on(Running, {"x": "nb", "w": "nb"})
+    assert "permuted" in {f.cause for f in found}
 
 
 def test_a_condition_turned_round():

@@ -105,7 +105,6 @@ def test_a_number_that_was_a_tensor_cuts_the_second_derivative():
     found = findings_on(ByNumber, {"x": "n", "w": "n"}, select=("GV2",))
     assert found
     assert {f.cause for f in found} == {"detached"}
-    assert any("w.sum().item()" in f.hint for f in found)
 
 
 class PartlyOnTheClass(Function):
@@ -144,7 +143,6 @@ class Sines(Function):
         return base, base * a * c / s
 
 
-@pytest.mark.xfail(reason="pending-causes: no change is found", strict=True)
 def test_of_two_changes_the_one_that_leaves_nothing_wrong_is_reported():
     """With what was saved exchanged, the gradient of `a` alone is right."""
     found = findings_on(Sines, {"a": "bn", "b": "bn"})

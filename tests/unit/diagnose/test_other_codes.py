@@ -55,7 +55,7 @@ def test_a_gradient_at_the_inputs_of_the_later_call_is_stale():
     found = findings_on(OnTheClass, {"x": "bn"}, select=("GV4",))
     (finding,) = [f for f in found if f.code == "GV408"]
     assert finding.cause == "stale"
-    assert finding.hint.startswith("What backward uses is of the later call")
+    assert finding.hint.startswith("Keep what backward needs on ctx")
 
 
 def test_a_reference_that_detaches_half_is_reported_by_how_much_it_is_off():
