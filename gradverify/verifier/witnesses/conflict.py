@@ -157,7 +157,7 @@ def _decide(c: Open, column: int) -> None:
     found = c.slope(column)
     c.slopes[column] = found
     value, error, low, high = c.weighed(found)
-    error = _at_least_rounding(c, column, (c.mine[:, column] - value).abs(), error)
+    error = _at_least_rounding(c, column, value, error)
     c.value[:, column], c.error[:, column] = value, error
     kink = c.kinks[:, column] = high > low
     for k in range(len(c.u)):
@@ -169,12 +169,18 @@ def _decide(c: Open, column: int) -> None:
             c.state[k, column] = _verdict(c, k, column)
 
 
-def _at_least_rounding(c: Open, column: int, off: Tensor, error: Tensor) -> Tensor:
-    """The error of slopes, and what operations of forward may hide from values that do not move at all."""
+def _at_least_rounding(c: Open, column: int, value: Tensor, error: Tensor) -> Tensor:
+    """The error of slopes, and what operations of forward may hide from values that do not move at all.
+
+    Where no operation is seen, numbers of order one may have been on the way.
+    """
+    off = (c.mine[:, column] - value).abs()
     longest = c.values.unit(column).abs()[column] * max(c.values.steps.levels)
     slight = (off > error) & (off <= c.unseen()[column]) & (longest > 0)  # what is held has no error
     if not bool(slight.any()) or c.left < DRAWS + 4:
         return error
+    if c.theirs is None:
+        return torch.where(slight & (value == 0), off, error)
     c.values.know_noise()
     if c.values.noise is None:
         return error
