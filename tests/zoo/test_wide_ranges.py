@@ -38,7 +38,9 @@ WRONG_THERE = {
     ("regimes", "NaiveSoftplus"): {"GV602"},  # log(1 + exp(100)) overflows in float32
     ("regimes", "Snake"): {"GV602"},  # exp(100) overflows in float32
     ("tied", "DividedDifference"): {"GV601"},  # exp(x) - exp(y) loses all digits of float32 beside each other
-    ("tied", "DividedDifferenceWithLimit"): {"GV602"},  # exp(1000) overflows
+    ("tied", "DividedDifferenceWithLimit"): {"GV602", "GV201", "GV101"},  # exp(1000), and second differences
+    ("hidden", "Torsion"): {"GV601"},  # vectors that are nearly parallel have no normal in float32
+    ("special", "Elu"): {"GV201"},  # its second derivative overflows
 }
 """Codes of Functions that are right at moderate values alone."""
 
@@ -50,6 +52,7 @@ NOT_JUDGED_THERE = {
 
 FALSE_ALARMS = {
     ("short", "HalfProduct"): {"GV601"},  # float16 inside, beside float32: taken for float32 alone
+    ("ranks", "SyncBatchNorm"): {"GV601"},  # two samples that nearly agree: what ranks round is not seen
 }
 """Codes that a right Function is given there, and should not."""
 

@@ -114,3 +114,26 @@ class LongerLeftUnwritten(Function):
             s = a[t].sigmoid()
             of_a[t], of_b[t] = g[t] * b[t] * s * (1 - s), g[t] * s
         return of_a, of_b
+
+
+class OfShares(Function):
+    """Right for labels that add up to one, which are guessed as integers: nothing refuses those."""
+
+    @staticmethod
+    def forward(ctx, logits, target):
+        ctx.save_for_backward(logits, target)
+        return -(target * logits.log_softmax(-1)).sum(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        logits, target = ctx.saved_tensors
+        return g.unsqueeze(-1) * (logits.softmax(-1) - target), None
+
+
+class OfSharesTwice(OfShares):
+    """Wrong for them as well."""
+
+    @staticmethod
+    def backward(ctx, g):
+        logits, target = ctx.saved_tensors
+        return 2 * g.unsqueeze(-1) * (logits.softmax(-1) - target), None

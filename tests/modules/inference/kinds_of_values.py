@@ -1,5 +1,6 @@
 """What an author's own check asks of values without a word for it, and what torch asks of an argument."""
 
+import numpy as np
 import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -171,3 +172,51 @@ class KeptForLength(Function):
         (x,) = ctx.saved_tensors
         y = x / KeptForLength.last
         return (g - y * (g * y).sum(-1, keepdim=True)) / KeptForLength.last
+
+
+def _as_floats(t):
+    if t.dtype is not torch.float32:
+        raise TypeError("float32 alone")
+    return t.detach().numpy()
+
+
+class SingleAlone(Function):
+    """Of numbers in float32: a check that names no complex ones asks for none."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.from_numpy(np.sin(_as_floats(x)))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return torch.from_numpy(_as_floats(g) * np.cos(_as_floats(x)))
+
+
+class DoubleRefused(SingleAlone):
+    """The same, and complex numbers would be taken."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if x.dtype is torch.float64:
+            raise ValueError("no double precision")
+        ctx.save_for_backward(x)
+        return torch.from_numpy(np.sin(x.detach().numpy()).astype(np.float32))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return torch.from_numpy((g.numpy() * np.cos(x.detach().numpy())).astype(np.float32))
+
+
+class DoubleRefusedTwice(DoubleRefused):
+    """Twice the gradient."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * torch.from_numpy((g.numpy() * np.cos(x.detach().numpy())).astype(np.float32))
