@@ -177,10 +177,14 @@ def _at_least_rounding(c: Open, column: int, value: Tensor, error: Tensor) -> Te
     off = (c.mine[:, column] - value).abs()
     longest = c.values.unit(column).abs()[column] * max(c.values.steps.levels)
     slight = (off > error) & (off <= c.unseen()[column]) & (longest > 0)  # what is held has no error
-    if not bool(slight.any()) or c.left < DRAWS + 4:
+    if not bool(slight.any()):
         return error
-    if c.theirs is None:
-        return torch.where(slight & (value == 0), off, error)
+    flat = slight & (value == 0) & ~c.apart[:, column]  # nor does derived, if there is one, speak against it
+    error, slight = torch.where(flat, off, error), slight & ~flat
+    if c.theirs is None or not bool(slight.any()):
+        return error
+    if c.values.noise is None and c.left < DRAWS + 4:
+        return torch.where(slight, torch.inf, error)
     c.values.know_noise()
     if c.values.noise is None:
         return error

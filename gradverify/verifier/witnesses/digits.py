@@ -60,6 +60,10 @@ def ask_for_rounding(c: Open) -> None:
     if bool((suspect[chosen] & ~held).any()):
         for place, k in enumerate(chosen):
             c.rounded[k] = held[place]
+        if not c.asked.declared and bool(held.any()):  # of the other rows nobody knows
+            others = suspect.clone()
+            others[chosen] = False
+            c.state[others] = OPEN
     else:  # what explains the worst rows explains the others
         c.rounded = suspect
     c.state[c.rounded] = UNSEEN
