@@ -179,8 +179,9 @@ def _at_least_rounding(c: Open, column: int, value: Tensor, error: Tensor) -> Te
     slight = (off > error) & (off <= c.unseen()[column]) & (longest > 0)  # what is held has no error
     if not bool(slight.any()):
         return error
-    flat = slight & (value == 0) & ~c.apart[:, column]  # nor does derived, if there is one, speak against it
-    error, slight = torch.where(flat, off, error), slight & ~flat
+    theirs = c.mine[:, column] if c.theirs is None else c.theirs[:, column]
+    flat = slight & (value == 0) & (theirs != 0)  # nor does derived, if there is one, say that nothing moves
+    error, slight = torch.where(flat, 2 * off, error), slight & ~flat
     if c.theirs is None or not bool(slight.any()):
         return error
     if c.values.noise is None and c.left < DRAWS + 4:
