@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice, permutations
 
 import torch
 
@@ -41,6 +42,9 @@ from gradverify.verifier.targets.module_target import ModuleState
 from gradverify.verifier.verify.case_state import CaseState
 from gradverify.verifier.verify.past import past_constants
 from gradverify.verifier.verify.verification import Verification
+
+MOST_MULTIPLES = 6
+"""So many pairs of dimensions are tried; forward refuses nearly all of them."""
 
 RANK = 3
 """Dimensions of a sequence of vectors, a batch of matrices: the next ones after those of a matrix."""
@@ -127,6 +131,9 @@ def _other_shapes(asked: Verification) -> Iterator[Beside]:
     for place, given in enumerate(plan.cases[0].inputs if inferred else ()):
         if isinstance(given, ListInput) and asked.is_verified:
             yield from _with_longer_items(plan.cases[0], place, given)
+    for one in _with_twice_as_many(plan.cases[0]) if inferred else ():
+        if asked.is_verified:
+            yield one
 
 
 def _with_three_dimensions(asked: Verification, case: Case, *, at_end: bool) -> Iterator[Beside]:
@@ -156,6 +163,23 @@ def _with_longer_items(case: Case, place: int, given: ListInput) -> Iterator[Bes
             one = replace(case, id=f"{case.id} with a longer {last.name}", inputs=inputs)
             guessed = [f"that the tensors of `{given.name}` may differ in dimension {dim}"]
             yield Beside(one, partial(_told_of_guesses, guessed))
+
+
+def _with_twice_as_many(case: Case) -> Iterator[Beside]:
+    """One tensor twice as long as another in a dimension, which heads that share keys in groups are."""
+    tensors = [i for i in case.inputs if isinstance(i, TensorInput) and _is_free(i)]
+    found = (
+        (one, other, dim)
+        for one, other in permutations(tensors, 2)
+        for dim, (n, m) in enumerate(zip(one.shape, other.shape, strict=False))
+        if n == m
+    )
+    for one, other, dim in islice(found, MOST_MULTIPLES):
+        longer = replace(one, shape=(*one.shape[:dim], 2 * one.shape[dim], *one.shape[dim + 1 :]))
+        inputs = tuple(longer if i is one else i for i in case.inputs)
+        guessed = [f"that `{one.name}` and `{other.name}` agree in dimension {dim}"]
+        tell = partial(_told_of_multiples, guessed)
+        yield Beside(replace(case, id=f"{case.id} with a longer {one.name}", inputs=inputs), tell)
 
 
 def _evaluation_mode(asked: Verification) -> Iterator[Beside]:
@@ -229,6 +253,12 @@ def _told_of_guesses(guessed: Sequence[str], finding: Finding, *, raises: bool =
     """An error, with what was guessed."""
     is_said = finding.severity is Severity.ERROR and (raises or not finding.raised)
     return invented(finding, guessed) if is_said else None
+
+
+def _told_of_multiples(guessed: Sequence[str], finding: Finding) -> Finding | None:
+    """The same, but of what torch refuses: forward may read the first entries alone."""
+    is_refused = finding.code in RETURNED
+    return None if is_refused else _told_of_guesses(guessed, finding, raises=False)
 
 
 def _told_of_evaluation(finding: Finding) -> Finding | None:
