@@ -77,7 +77,7 @@ class Open:
         """
         size, width = self.outputs.size, len(self.values.x)
         self.count = size if size <= MOST_ROWS and size * width <= MOST_ENTRIES else 0
-        dense = probe(size, self.asked.key + 5) / 3  # with all digits, which a cast in backward loses
+        dense = probe(size, self.asked.key + 5) * 4 / 3  # with all digits, which a cast in backward loses
         if not self.count and self.proof.difference is not None:
             dense = self.proof.difference.cotangents[0][0]
         each = torch.stack([alone(dense, rows) for rows in self.outputs.slices])
