@@ -170,9 +170,9 @@ def _decide(c: Open, column: int) -> None:
 
 
 def _at_least_rounding(c: Open, column: int, value: Tensor, error: Tensor) -> Tensor:
-    """The error of slopes, and what operations of forward may hide from values that do not move at all.
+    """The error of slopes, at least as large as what rounding inside forward hides where forward is flat.
 
-    Where no operation is seen, numbers of order one may have been on the way.
+    Where torch sees no operation, numbers of order one may have been added and subtracted.
     """
     off = (c.mine[:, column] - value).abs()
     longest = c.values.unit(column).abs()[column] * max(c.values.steps.levels)
@@ -180,7 +180,7 @@ def _at_least_rounding(c: Open, column: int, value: Tensor, error: Tensor) -> Te
     if not bool(slight.any()):
         return error
     theirs = c.mine[:, column] if c.theirs is None else c.theirs[:, column]
-    flat = slight & (value == 0) & (theirs != 0)  # nor does derived, if there is one, say that nothing moves
+    flat = slight & (value == 0) & (theirs != 0)  # derived, if there is one, is not 0 either
     error, slight = torch.where(flat, 2 * off, error), slight & ~flat
     if c.theirs is None or not bool(slight.any()):
         return error

@@ -60,7 +60,7 @@ def ask_for_rounding(c: Open) -> None:
     if bool((suspect[chosen] & ~held).any()):
         for place, k in enumerate(chosen):
             c.rounded[k] = held[place]
-        if not c.asked.declared and bool(held.any()):  # of the other rows nobody knows
+        if not c.asked.declared and bool(held.any()):  # rows that were not asked stay open
             others = suspect.clone()
             others[chosen] = False
             c.state[others] = OPEN

@@ -18,6 +18,9 @@ from gradverify.verifier.witnesses.values import Slope, alone, probe
 MOST_ROWS = 32
 """Rows up to which a Jacobian is built row by row; of more, grad_outputs of random entries stand for them."""
 
+WITH_ALL_DIGITS = 4 / 3
+"""Factor of numbers of twelve binary digits: a cast to float32 in backward shows in the product."""
+
 MOST_ENTRIES = 2**22
 """Entries of such a Jacobian."""
 
@@ -77,7 +80,7 @@ class Open:
         """
         size, width = self.outputs.size, len(self.values.x)
         self.count = size if size <= MOST_ROWS and size * width <= MOST_ENTRIES else 0
-        dense = probe(size, self.asked.key + 5) * 4 / 3  # with all digits, which a cast in backward loses
+        dense = probe(size, self.asked.key + 5) * WITH_ALL_DIGITS
         if not self.count and self.proof.difference is not None:
             dense = self.proof.difference.cotangents[0][0]
         each = torch.stack([alone(dense, rows) for rows in self.outputs.slices])
