@@ -59,3 +59,14 @@ class ReadsTheFirst(Function):
     def backward(ctx, g):
         x, rows = ctx.saved_tensors
         return g * rows[: len(x)], g * x
+
+
+class CrossedGroups(KeysInGroups):
+    """Wrong: heads go round the keys in backward, which shows for two keys and more heads alone."""
+
+    @staticmethod
+    def backward(ctx, g):
+        q, key = ctx.saved_tensors
+        group = q.shape[0] // key.shape[0]
+        of_key = (g.mT @ q).unflatten(0, (group, key.shape[0])).sum(0)
+        return g @ key.repeat(group, 1, 1), of_key
