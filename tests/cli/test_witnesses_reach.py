@@ -424,10 +424,10 @@ class LogOfLogistic(Function):
 
 
 def test_derived_decides_nothing_where_values_have_refuted_it(place):
-    """From 37 on torch's second derivative of forward is rounding, and backward's own has all its digits."""
+    """From 37 on torch's derivative of forward is rounding, and backward's own has all its digits."""
     here = place()
     (here.folder / "m.py").write_text(SATURATING)
     entry = "LogOfLogistic: {inputs: {x: {shape: [b, n], range: [-10, 80]}}}"
     (here.folder / "m.gradverify.yaml").write_text(f"gradverify: 1\nmodule: m.py\nfunctions:\n  {entry}\n")
-    (target,) = json.loads(here("check", "m.py", "--seed", "3", "--format", "json").out)["targets"]
+    (target,) = json.loads(here("check", "m.py", "--seed", "5", "--format", "json").out)["targets"]
     assert target["status"] != "failed"
