@@ -20,7 +20,7 @@ from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.wording import apart, count_of, vector_entries
 from gradverify.verifier.witnesses.answers import Asked
-from gradverify.verifier.witnesses.claim import spread_of_rows
+from gradverify.verifier.witnesses.claim import Claim, spread_of_rows
 from gradverify.verifier.witnesses.proof import differing
 from gradverify.verifier.witnesses.rounding import FACTOR, operations
 from gradverify.verifier.witnesses.values import probe
@@ -123,34 +123,42 @@ def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
     if not outputs.size or not sample.inputs.size or asked.sixteen:
         return
     w = probe(outputs.size, asked.key + 29)
-    made = _distinct(w, outputs)
-    derived = _derived(asked, made) if sample.is_first_draw else None
-    sums = [u + w for s, u in made.items() if not s.bits and derived is None]
-    found = asked.claim.rows(torch.stack([w, *made.values(), *sums]))
-    if isinstance(found, Raised):
-        yield from _refused(sample, asked, made)
-        return
-    usual, every, beside = found[0], found[1 : len(made) + 1], iter(found[len(made) + 1 :])
-    for k, (s, u) in enumerate(made.items()):
-        mine = every[k] * 2.0**-s.bits
-        if derived is not None:
-            theirs = derived[k] * 2.0**-s.bits
-        else:
-            mine, theirs = (mine, usual) if s.bits else (mine + usual, next(beside))
-        # Where terms cancel, what is left of them is rounding.
-        least = FACTOR * asked.values.steps.epsilon * usual.abs().nan_to_num(0.0, 0.0, 0.0).max()
-        is_more = ~((mine - theirs).abs() <= least * max(1.0, float(u.abs().max()) * 2.0**-s.bits))
-        row = _again(asked, s, u, w) if bool((_differ(asked, s, u, mine, theirs) & is_more).any()) else None
+    made, usual = _distinct(w, outputs), asked.claim.row(w)
+    derived = asked.witness if sample.is_first_draw and asked.is_trusted else None
+    for s, u in made.items():  # one after another: the rows of all of them would be many times the inputs
+        found = usual if isinstance(usual, Raised) else _both(asked, s, u, w, usual, derived)
+        if isinstance(usual, Raised) or isinstance(found, Raised):
+            yield from _refused(sample, asked, made)
+            return
+        row = _again(asked, s, u, w) if _is_more_than_rounding(asked, s, u, usual, *found) else None
         if row is not None and not (s.bits and _sets_in_gradually(asked, row)):
             fewer = s.bits < 0 and asked.iterates and _takes_fewer_steps(asked, row)
             yield _finding(sample, row, Severity.WARNING if fewer else Severity.ERROR)
             return
 
 
-def _derived(asked: Asked, made: dict[Structure, Tensor]) -> Tensor | None:
-    """What derived gives for each, which takes no call; None where it is not to be trusted."""
-    found = asked.witness.rows(torch.stack([*made.values()])) if asked.witness and asked.is_trusted else None
-    return None if isinstance(found, Raised) else found
+def _both(
+    asked: Asked, s: Structure, u: Tensor, w: Tensor, usual: Tensor, derived: Claim | None
+) -> tuple[Tensor, Tensor] | Raised:
+    """The gradient for a grad_output, scaled back, and what derived or `usual`, that of `w`, says it is."""
+    theirs = None if derived is None else derived.row(u)
+    alone = s.bits or isinstance(theirs, Tensor)
+    found = asked.claim.rows(torch.stack([u] if alone else [u, u + w]))
+    if isinstance(found, Raised):
+        return found
+    mine = found[0] * 2.0**-s.bits
+    if isinstance(theirs, Tensor):
+        return mine, theirs * 2.0**-s.bits
+    return (mine, usual) if s.bits else (mine + usual, found[1])
+
+
+def _is_more_than_rounding(
+    asked: Asked, s: Structure, u: Tensor, usual: Tensor, mine: Tensor, theirs: Tensor
+) -> bool:
+    """Whether two gradients differ by more than tolerance, and more than is left of terms that cancel."""
+    least = FACTOR * asked.values.steps.epsilon * usual.abs().nan_to_num(0.0, 0.0, 0.0).max()
+    is_more = ~((mine - theirs).abs() <= least * max(1.0, float(u.abs().max()) * 2.0**-s.bits))
+    return bool((_differ(asked, s, u, mine, theirs) & is_more).any())
 
 
 def _differ(asked: Asked, s: Structure, u: Tensor, mine: Tensor, theirs: Tensor) -> Tensor:
