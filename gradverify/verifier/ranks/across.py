@@ -30,7 +30,6 @@ from gradverify.verifier.ranks.collectives import (
 )
 from gradverify.verifier.ranks.messages import Forward, Gradient, Slot
 from gradverify.verifier.ranks.placement import MisplacedError, Placed, of_input, of_output
-from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.ranks.world import Ranks as AllRanks
 
 LOST = "the ranks that a graph belongs to have ended"
@@ -194,7 +193,7 @@ class _GradientStep:
         """The whole gradients; `tensors` are those of the call and then its grad_outputs that are defined."""
         of, world = self.of, self.of.world
         if of.generation != world.generation:
-            raise OutOfStepError(LOST)
+            raise RuntimeError(LOST)  # whoever asked runs forward again, on ranks that are started anew
         grads = iter(tensors[len(self.like) :])
         given = [None if gone else next(grads) for gone in self.undefined]
         number, seed = world.number(), seed_of_ranks()

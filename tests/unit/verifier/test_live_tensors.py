@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 
 import torch
@@ -18,7 +19,7 @@ from gradverify.verifier.verify.building import Live
 ENTRIES = 2 * MANY
 
 OURS = 80
-"""Tensors of the input's size beyond a plain forward and backward; the map of second order has twice its size."""
+"""Tensors of the input's size beyond a plain forward and backward; second order is of twice its size."""
 
 
 class Alive(TorchDispatchMode):
@@ -83,4 +84,5 @@ def test_a_large_input_is_held_few_times() -> None:
     judged = [e for e in events if type(e).__name__ == "CaseVerified"]
     assert judged and not [e for e in events if type(e).__name__ == "Found"]
     assert ours.tensors <= plain.tensors + OURS
+    gc.collect()
     assert not ours.now
