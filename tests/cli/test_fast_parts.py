@@ -37,6 +37,60 @@ class Hum(torch.autograd.Function):
         return g * (2 * x - torch.sin(1e5 * x))
 
 
+class Steep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sin(1e11 * x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 1e11 * torch.cos(1e11 * x)
+
+
+class SteepSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (torch.sin(3e7 * x) * x).sum(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g[..., None] * (3e7 * torch.cos(3e7 * x) * x + torch.sin(3e7 * x))
+
+
+class Sawtooth(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.remainder(1e8 * x, 1.0)
+
+    @staticmethod
+    def backward(ctx, g):
+        return 1e8 * g
+
+
+class Positions(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        k = 10.0 ** torch.arange(0, 12, 2, dtype=x.dtype)
+        ctx.save_for_backward(x, k)
+        return torch.sin(x[..., None] * k)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, k = ctx.saved_tensors
+        return (g * k * torch.cos(x[..., None] * k)).sum(-1)
+
+
+class WrongSteepSign(Steep):
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return -g * 1e11 * torch.cos(1e11 * x)
+
+
 class WrongFast(Hum):
     @staticmethod
     def backward(ctx, g):
@@ -74,6 +128,11 @@ module: m.py
 functions:
   Rides: {inputs: {x: {shape: [n], range: [-10, 10]}, log_a: {shape: [n], range: [-10, 10]}}}
   Hum: {inputs: {x: {shape: [n], range: [-100, 100]}}}
+  Steep: {inputs: {x: [n]}}
+  SteepSum: {inputs: {x: [n, m]}}
+  Sawtooth: {inputs: {x: [n]}}
+  Positions: {inputs: {x: [n]}}
+  WrongSteepSign: {inputs: {x: [n]}}
   WrongFast: {inputs: {x: {shape: [n], range: [-100, 100]}}}
   WrongAfar: {inputs: {x: {shape: [n], range: [-100, 100]}}}
   WrongSteep: {inputs: {x: {shape: [n], range: [-50, 50]}}}
@@ -85,8 +144,9 @@ def test_a_fast_part_is_no_mistake_and_excuses_none(tmp_path):
     (tmp_path / "m.gradverify.yaml").write_text(SPEC.lstrip())
     ran = forked_command.run(["check", "m.py", "--select", "GV1", "--format", "json"], tmp_path)
     targets = {t["name"]: t for t in json.loads(ran.out)["targets"]}
-    assert {targets[name]["status"] for name in ("Rides", "Hum")} <= {"passed", "inconclusive"}
-    assert targets["WrongFast"]["status"] != "passed"
+    right = ("Rides", "Hum", "Steep", "SteepSum", "Sawtooth", "Positions")
+    assert {targets[name]["status"] for name in right} <= {"passed", "inconclusive"}
+    assert {targets[name]["status"] for name in ("WrongFast", "WrongSteepSign")} <= {"failed", "inconclusive"}
     for name in ("WrongAfar", "WrongSteep"):
         assert targets[name]["status"] == "failed", name
         assert "GV101" in {f["code"] for f in targets[name]["findings"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import zip_longest
 
@@ -49,6 +50,9 @@ SLIGHT_IN_SHORT = 1e-2
 
 SLIGHT = 1e-3
 """Share of the largest entry below which the end of a loop explains a difference."""
+
+FINEST = 2.0**8
+"""Roundings of an entry below which a step has too few digits to tell anything."""
 
 OTHER_SHARE = 0.41421356237309515
 """The share of the usual steps at which a slope that refutes both witnesses is measured again."""
@@ -206,8 +210,8 @@ def _verdict(c: Open, k: int, column: int) -> int:  # noqa: PLR0911 - the table 
         return RIGHT if seen and not refuted else (OPEN if refuted else UNSEEN)
     d = c.theirs[k, column]
     if not bool(c.apart[k, column]):
-        if refuted and seen and not _holds_nearby(c, k, column):
-            return _if_it_stays(c, k, column)
+        if refuted and seen:
+            return _nearby(c, k, column)
         return RIGHT if seen or not asked.hides else UNSEEN
     other = bool((d - s).abs() > max(float(e), bar))
     if refuted and not other:
@@ -259,15 +263,30 @@ def _if_it_stays(c: Open, k: int, column: int) -> int:
     return WRONG if off > max(float(error[k]), c.bar(k, column)) else RIGHT
 
 
-def _holds_nearby(c: Open, k: int, column: int) -> bool:
-    """Whether the shortest step shows what claim and derived say: wider ones miss a fast part of forward."""
+def _nearby(c: Open, k: int, column: int) -> int:
+    """What a short step says where claim and derived agree and wider ones refute both.
+
+    A fast part of forward averages out over a wide step. One that cannot tell does not refute either.
+    """
+    step, claimed = _short_enough(c, column), float(c.mine[k, column])
     if column not in c.shortest:
         if c.left <= 2 * DRAWS:
-            return False
-        c.shortest[column] = c.slope(column, 0.0)
+            return OPEN
+        c.values.know_noise()
+        c.shortest[column] = c.slope(column, step=step)
     value, error, _, _ = c.weighed(c.shortest[column])
-    off = abs(float(c.mine[k, column]) - float(value[k]))
-    return off <= float(error[k]) < BLUR * abs(float(c.mine[k, column]))
+    unseen = step < FINEST * c.values.steps.epsilon or not float(error[k]) < BLUR * abs(claimed)
+    if unseen:
+        return OPEN if c.asked.hides else UNSEEN
+    return RIGHT if abs(claimed - float(value[k])) <= float(error[k]) else _if_it_stays(c, k, column)
+
+
+def _short_enough(c: Open, column: int) -> float:
+    """A step at which no row would move by more than a small share of the values, if the claim is right."""
+    rises = c.values.unit(column).abs()[column] * c.mine[:, column].abs().nan_to_num(0.0, 0.0).max()
+    size = c.values.centre.abs().nan_to_num(0.0, 0.0).mean().clamp_min(c.values.steps.smallest)
+    few = math.floor(math.log2(max(BLUR * float(size / rises), c.values.steps.smallest))) if rises else 0
+    return min(*c.values.steps.levels, 2.0**few)
 
 
 def _carry_over(c: Open) -> None:

@@ -157,15 +157,16 @@ class Open:
         half = self.u.abs() @ torch.where(found.kink, (found.high - found.low) / 2, 0.0)
         return value, torch.where(unknown, torch.inf, error), value - half, value + half
 
-    def slope(self, column: int, share: float = 1.0) -> Slope:
-        """Per unit of the coordinate; by the shortest step alone for a share of 0."""
+    def slope(self, column: int, share: float = 1.0, step: float = 0.0) -> Slope:
+        """Per unit of the coordinate, by a share of the usual steps, or by one step alone."""
         v = self.values.unit(column)
         size = float(v[column].abs())
         if not size:  # held where it is, and its gradient must be zero; or not finite
             nothing = torch.zeros(self.outputs.size, dtype=torch.float64)
             is_held = bool(self.values.held[column]) if self.values.held is not None else False
             return Slope(nothing, nothing if is_held else nothing + torch.inf, nothing, nothing)
-        found = (self.values.slope(v, share) if share else self.values.shortest(v)).times(1 / size)
+        found = self.values.at_step(v, step) if step else self.values.slope(v, share)
+        found = found.times(1 / size)
         if float(v[column]) < 0:
             found = Slope(-found.value, found.error, -found.high, -found.low)
         return found

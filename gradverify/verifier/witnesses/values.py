@@ -339,9 +339,9 @@ class Values:
         pairs = ((kinks.value, best), (kinks.error, error), (kinks.low, best), (kinks.high, best))
         return Slope(*(torch.where(at, one, other) for one, other in pairs))
 
-    def shortest(self, v: Tensor) -> Slope:
-        """The derivative along v by the shortest step alone: a fast part of forward is no noise there."""
-        level = self.at_level(v, min(self.steps.levels))
+    def at_step(self, v: Tensor, step: float) -> Slope:
+        """The derivative along v by one step alone: a fast part of forward is no noise at a short one."""
+        level = self.at_level(v, step)
         error = torch.where(level.far, torch.inf, level.error(torch.zeros_like(level.noise)))
         return Slope(level.value, error, level.value, level.value)
 
