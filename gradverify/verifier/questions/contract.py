@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from torch import nn
 
 from gradverify.model import Finding, Severity
+from gradverify.verifier.questions.findings import listed_names
 from gradverify.verifier.questions.reading import Irregularity, Remark
 from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.witnessing import witnesses_of
-from gradverify.verifier.questions.wording import listed_names
 
 RETURNED = frozenset({"GV103", "GV105"})
 """Codes on what backward returned that hang on no value."""

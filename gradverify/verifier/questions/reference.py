@@ -19,13 +19,8 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
-from gradverify.verifier.questions.findings import UNSTABLE
-from gradverify.verifier.questions.jacobians import first_asked
-from gradverify.verifier.questions.structured import wrong_with_structure
-from gradverify.verifier.questions.subject import Sample, called_with, first_line
-from gradverify.verifier.questions.verified import gradient_at, value_at
-from gradverify.verifier.questions.witnessing import witnesses_of
-from gradverify.verifier.questions.wording import (
+from gradverify.verifier.questions.findings import (
+    UNSTABLE,
     apart,
     count_of,
     gradient_of,
@@ -33,6 +28,10 @@ from gradverify.verifier.questions.wording import (
     output_name,
     vector_entries,
 )
+from gradverify.verifier.questions.structured import wrong_with_structure
+from gradverify.verifier.questions.subject import Sample, called_with, first_line
+from gradverify.verifier.questions.verified import gradient_at, value_at
+from gradverify.verifier.questions.witnessing import first_asked, witnesses_of
 from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.derived import Derived, derive
 from gradverify.verifier.witnesses.kinks import BESIDE, NEARER, OF_A_SLOPE, ROOM

@@ -25,7 +25,7 @@ from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.reading import own_backward
 from gradverify.verifier.questions.result import CheckResult
 from gradverify.verifier.questions.subject import Sample, first_line
-from gradverify.verifier.questions.witnessing import cotangents_of, second_order
+from gradverify.verifier.questions.witnessing import cotangents_of, second_order, second_problem
 from gradverify.verifier.targets.discover import applied_functions, compiled_calls
 from gradverify.verifier.witnesses.answers import Asked, NotJudged, Right, Unknown, Wrong
 from gradverify.verifier.witnesses.claim import Claim
@@ -67,11 +67,6 @@ def ask_second(sample: Sample, first: Asked, *, prove: bool) -> CheckResult:
             return CheckResult((unknown,), Outcome.INCONCLUSIVE)
     known = any(isinstance(a, Right | NotJudged) for a in found.answers.values())
     return CheckResult(capability="yes" if known else "")
-
-
-def second_problem(sample: Sample) -> VjpProblem:
-    """The backward of a sample as a map of its own, at one grad_output."""
-    return VjpProblem(sample.problem, cotangents_of(sample))
 
 
 def is_cut(asked: Asked) -> bool:

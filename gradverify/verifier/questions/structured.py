@@ -16,9 +16,9 @@ from torch import Tensor
 from gradverify.model import Finding, Severity
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Layout
+from gradverify.verifier.questions.findings import apart, count_of, vector_entries
 from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.wording import apart, count_of, vector_entries
 from gradverify.verifier.witnesses.answers import Asked
 from gradverify.verifier.witnesses.claim import spread_of_rows
 from gradverify.verifier.witnesses.proof import differing

@@ -23,17 +23,20 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.guard.raised_errors import describe
 from gradverify.verifier.numerics.calling import Tensors, copies, substitute
 from gradverify.verifier.numerics.problem import Layout
-from gradverify.verifier.questions.call import called, is_accident, is_refusal, outputs_of
+from gradverify.verifier.questions.findings import apart, listed_names
 from gradverify.verifier.questions.reading import without_reading
 from gradverify.verifier.questions.result import CheckResult, FirstOrder
 from gradverify.verifier.questions.subject import Sample, Subject
 from gradverify.verifier.questions.verified import (
     Variant,
     Verified,
+    called,
     drawn_again,
+    is_accident,
+    is_refusal,
     known,
+    outputs_of,
 )
-from gradverify.verifier.questions.wording import apart, listed_names
 from gradverify.verifier.targets.operators import Operator, with_keywords
 from gradverify.verifier.witnesses.claim import rows_at
 from gradverify.verifier.witnesses.values import probe

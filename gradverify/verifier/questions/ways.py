@@ -24,17 +24,17 @@ from gradverify.verifier.guard.engine import run_every_node
 from gradverify.verifier.inputs.arguments import Argument, OfRanks
 from gradverify.verifier.numerics.calling import as_laid_out
 from gradverify.verifier.questions.again import again, read_unwritten
-from gradverify.verifier.questions.call import Call, called
+from gradverify.verifier.questions.findings import listed_names
 from gradverify.verifier.questions.result import CheckResult
-from gradverify.verifier.questions.samples import placed_on
-from gradverify.verifier.questions.subject import Sample, first_line
+from gradverify.verifier.questions.subject import Sample, first_line, placed_on
 from gradverify.verifier.questions.verified import (
+    Call,
     Variant,
     Verified,
+    called,
     drawn_again,
     known,
 )
-from gradverify.verifier.questions.wording import listed_names
 from gradverify.verifier.ranks.world import OutOfStepError
 
 Way = tuple[str, Variant, Verified, Returned[Call] | Raised]

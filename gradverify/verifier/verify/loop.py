@@ -20,8 +20,7 @@ from gradverify.verifier.questions.contract import old_style
 from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.result import CheckResult
 from gradverify.verifier.questions.results import at_undeclared
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import NoSample, Sample, Subject
+from gradverify.verifier.questions.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.verify.beside import beside_the_listed
 from gradverify.verifier.verify.case_state import CaseState
 from gradverify.verifier.verify.disagreements import disagreements

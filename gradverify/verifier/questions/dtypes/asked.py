@@ -1,17 +1,41 @@
-"""From judgements to findings (GV102, GV601, GV602): one loop over arithmetics and the places of each.
+"""Native dtypes, from judgements to findings: one loop over arithmetics and the places of each.
 
-Beside float64 the truth is the verified gradient at the rounded inputs. An error is one where torch's own
-operations are not as bad in that dtype.
+Beside float64 the truth is the verified gradient at the rounded inputs (GV102, GV601, GV602). An error is
+one where torch's own operations are not as bad in that dtype.
+
+`torch.autocast`, as training calls a target (GV603), is one more arithmetic: forward inside, backward after
+it, inputs in float32, grad_outputs in the dtype that forward gave. It is held to the rounding of the dtype
+that autocast casts to, and a forward that raises refuses.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from gradverify.model import Closeness, Effort, Engine, Finding, Outcome, Point, Precision, Severity, Swept
+import torch
+from torch.amp import autocast_mode
+
+from gradverify.model import (
+    Closeness,
+    Effort,
+    Engine,
+    Entries,
+    Finding,
+    Outcome,
+    Point,
+    Precision,
+    Severity,
+    Swept,
+)
+from gradverify.verifier import guard
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard.devices import kind_of
 from gradverify.verifier.inputs.native_values import NATIVE
+from gradverify.verifier.numerics.problem import Layout, multi_index
 from gradverify.verifier.questions.dtypes.calls import (
     Arithmetic,
     NativeCall,
@@ -20,18 +44,165 @@ from gradverify.verifier.questions.dtypes.calls import (
     as_plain_operations,
     plainly,
 )
-from gradverify.verifier.questions.dtypes.judging import CERTAIN, Judgement, judge_call
+from gradverify.verifier.questions.dtypes.judging import CERTAIN, Judgement, judge_call, sixteen_bits
 from gradverify.verifier.questions.dtypes.places import Place, places_of
-from gradverify.verifier.questions.dtypes.words import (
-    OF_A_GRADIENT,
-    no_call,
-    not_finite,
-    not_stable,
-    rounded,
-    wrong,
-)
+from gradverify.verifier.questions.findings import count_of, number, output_name, percent, vector_entries
+from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.result import CheckResult, outcome_of
-from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.subject import Sample, Subject
+
+LOSS, UNDER_AUTOCAST, OPEN = "GV601", "GV603", "GV109"
+
+OF_AN_OUTPUT = "GV301"
+OF_A_GRADIENT = ("GV101", "GV302")
+"""Codes of what is no loss of digits: another value than the reference has, another gradient."""
+
+HINT_SIXTEEN = (
+    "Something inside is rounded to {}: a sum that is accumulated in it, whose error grows with its length, "
+    "or a cast on the way. Keep float32 until the end."
+)
+OTHER_VALUES = "Forward and reference give different values: the gradients are not compared."
+NO_ROUNDING = "That is no rounding: look at the formula, an index, a mask, a sum that was not taken."
+HINT_UNSTABLE = (
+    "The formula loses its digits at these values, or a branch for them is wrong: subtract the maximum "
+    "before exp and the mean before squaring, add logarithms instead of multiplying, or compute in more "
+    "digits inside. If such values are not valid in this dtype, narrow `range`, or list other `dtypes`."
+)
+HINT_INTERNALS = (
+    "If the kernel keeps float32 inside, set `internals: float32` in the spec: then this is a failure."
+)
+HINT_WRONG = (
+    "Look for sums kept in the short dtype, casts to a shorter one, large "
+    "numbers that cancel: computing in float32 inside and rounding once at the end is the usual remedy."
+)
+HINT_CASTS = (
+    'What must not be cast needs torch.amp.custom_fwd(device_type="{kind}", cast_inputs=torch.float32) on '
+    'forward and torch.amp.custom_bwd(device_type="{kind}") on backward, or an explicit `.float()`.'
+)
+HINT_NO_AUTOCAST = 'Write `ignore: {GV603: "why"}` in its spec where autocast is not meant.'
+
+
+def _finding(
+    place: Place, judgement: Judgement, said: str, hint: str, severity: Severity, code: str = LOSS
+) -> Finding:
+    """A finding on one value; `said` follows its name."""
+    kind, value = place.arithmetic.autocast_on, judgement.value
+    if kind and code in {LOSS, "GV602"}:
+        code, hint = UNDER_AUTOCAST, HINT_CASTS.format(kind=kind) if hint == HINT_WRONG else hint
+    name = f"the gradient with respect to `{value.input}`"
+    if value.output is not None:
+        name = output_name(value.output, place.sample.outputs_returned)
+    where = f" ({place.values})" if place.values else ""
+    return place.sample.finding(
+        code,
+        f"{name} {place.arithmetic.said}{where} {said}",
+        hint=hint,
+        output=value.output,
+        input=value.input,
+        severity=severity,
+        entries=_entries(judgement),
+        badness=math.inf if math.isnan(judgement.worst) else judgement.worst,
+    )
+
+
+def wrong(place: Place, judgement: Judgement, severity: Severity) -> Finding:
+    """More is lost than rounding explains."""
+    short, times = sixteen_bits(judgement), f"{number(judgement.worst)} times what rounding explains"
+    code = LOSS if short else _code(place, judgement)
+    of_loss = HINT_UNSTABLE if judgement.closeness is Closeness.UNKNOWN else HINT_WRONG
+    hint = {LOSS: of_loss, OF_AN_OUTPUT: OTHER_VALUES}.get(code, NO_ROUNDING)
+    digits = f"has only the digits of {short}" if short else "is wrong"
+    hint = HINT_SIXTEEN.format(short) if short else hint
+    made = _finding(place, judgement, f"{digits}, {times}; {_worst(judgement)}", hint, severity, code)
+    return replace(made, cause="sixteen-bits-inside") if short else made
+
+
+def _code(place: Place, judgement: Judgement) -> str:
+    """Where there is no float64 path, what is off by more than half of the digits is no rounding."""
+    subject, is_output = place.sample.subject, judgement.value.output is not None
+    has_reference = subject.reference is not None
+    is_native = place.sample.is_native and place.arithmetic.name == subject.native
+    if not (judgement.gross and is_native) or (is_output and not has_reference):
+        return LOSS
+    return OF_AN_OUTPUT if is_output else OF_A_GRADIENT[has_reference]
+
+
+def not_stable(place: Place, judgement: Judgement) -> Finding:
+    """More than a stable formula may lose, and not so that it is wrong without doubt.
+
+    GV109 where the target is then not verified, else a note.
+    """
+    said = (
+        f"is unstable: it is {number(judgement.worst)} times as far off as half of the dtype's digits "
+        f"and rounded inputs explain, so that nothing more is known of it; {_worst(judgement)}"
+    )
+    is_open = judgement.unexplained or (place.is_stated and not place.is_brief)
+    code, severity = (OPEN, Severity.WARNING) if is_open else (LOSS, Severity.NOTE)
+    return _finding(place, judgement, said, HINT_UNSTABLE, severity, code)
+
+
+def rounded(place: Place, judgement: Judgement, *, declared: bool) -> Finding:
+    """Not correctly rounded; a note, or an error where `internals: float32` says it must be."""
+    said = f"is not correctly rounded at {percent(judgement.share)} of its entries"
+    if declared:
+        said += ", and the spec declares `internals: float32`: something inside is rounded"
+        return _finding(place, judgement, said, HINT_WRONG, Severity.ERROR)
+    said += f"; rounding intermediates to {place.arithmetic.rounds_to} explains that"
+    if judgement.hides:
+        said += f", but a constant error of {number(100 * judgement.hides)} % could hide"
+    return _finding(place, judgement, said, HINT_INTERNALS, Severity.NOTE)
+
+
+def not_finite(place: Place, judgement: Judgement) -> Finding:
+    """GV602: NaN or an infinity where the truth is one of the dtype."""
+    largest = number(judgement.exact[judgement.lost].abs().max().item())
+    places = count_of(int(judgement.lost.sum()), judgement.lost.numel())
+    said = f"is not finite at {places}; the truth there is at most {largest}"
+    return _finding(place, judgement, said, HINT_UNSTABLE, Severity.ERROR, "GV602")
+
+
+def no_call(place: Place, call: NoCall) -> Finding | None:
+    """Forward may refuse; backward must not once forward has taken it, but on purpose where nobody asked."""
+    sample, error, name = place.sample, call.error, place.arithmetic.name
+    kind, on_purpose = place.arithmetic.autocast_on, error is not None and error.deliberate
+    if error is not None and kind and (on_purpose or not call.in_backward):
+        said = f"{'backward' if call.in_backward else 'forward'} refuses autocast: {call.why}"
+        return sample.finding(UNDER_AUTOCAST, said, severity=Severity.NOTE, raised=error)
+    if error is not None and kind:
+        on = f"`torch.autocast({kind!r}, dtype=torch.{place.arithmetic.rounds_to})`"
+        said = f"forward ran under {on}, and the backward that follows raises {call.why}"
+        return sample.finding(UNDER_AUTOCAST, said, hint=HINT_CASTS.format(kind=kind), raised=error)
+    if error is not None and call.in_backward and (place.asked or not on_purpose):
+        return backward_raised(sample, error, f" {place.arithmetic.said}, which forward accepts")
+    if not place.asked:
+        return None
+    hint = (
+        HINT_NO_AUTOCAST if kind else f"Leave {name} out of `dtypes`, or let forward and backward accept it."
+    )
+    return sample.finding(OPEN, f"{name} was requested and could not be judged: {call.why}", hint=hint)
+
+
+def _worst(judgement: Judgement) -> str:
+    """`at worst 1.054 instead of 1.004 at [16,3]`."""
+    place = int(judgement.off.argmax())
+    index = multi_index(place, judgement.off.shape)
+    at = f" at [{','.join(map(str, index))}]" if index else ""
+    values = [t.reshape(-1)[place].item() for t in (judgement.got, judgement.truth)]
+    got, truth = map(number, values)
+    if got == truth:
+        got, truth = (f"{value:.9g}" for value in values)
+    return f"at worst {got} instead of {truth}{at}"
+
+
+def _entries(judgement: Judgement) -> Entries:
+    """The entries furthest from the truth; all of them count as checked."""
+    form, exact = judgement.form, judgement.exact
+    wrong = judgement.lost | (judgement.off > 2 * form.unit * judgement.truth.abs() + form.tiny)
+    got = torch.where(judgement.lost, torch.nan, judgement.got)
+    got, exact, wrong = (t.reshape(-1) for t in (got, exact, wrong))
+    block, of_output = Layout.of([judgement.exact]).blocks[0], judgement.value.output is not None
+    return vector_entries(got, exact, form.unit * exact.abs(), wrong, block, of_output=of_output)
+
 
 DEFAULT = "float32"
 """What every target is judged in that runs in it, unless dtypes are listed."""
@@ -148,3 +319,65 @@ def wrong_natively(sample: Sample) -> tuple[Finding, ...]:
     return tuple(
         f for f in errors if f.code not in OF_A_GRADIENT or (f.case and f.case.point is Point.TYPICAL)
     )
+
+
+CAPABILITY = "autocast"
+
+SIXTEEN_BITS = ("bfloat16", "float16")
+"""The dtypes to which `torch.autocast` casts."""
+
+
+def autocast(sample: Sample) -> CheckResult:
+    """Judge a sample under autocast to the dtypes that are listed, else to the one that its device has."""
+    asked = is_asked(sample.subject)
+    under = arithmetics(sample.subject)
+    result = together(in_arithmetic(sample, a, asked=asked) for a in under)
+    known = any(row.closeness is not Closeness.UNKNOWN for row in result.swept.precision)
+    said = "yes" if known else "no" if any(f.code == UNDER_AUTOCAST for f in result.findings) else ""
+    said = "wrong" if result.outcome is Outcome.FAILED else said
+    if result.outcome is Outcome.PASSED and said != "yes":
+        result = replace(result, outcome=Outcome.NOT_RUN)
+    return replace(result, capabilities=((CAPABILITY, said),) if said else ())
+
+
+def not_judged(sample: Sample, reason: str) -> CheckResult:
+    """Say of each dtype that was asked for, under autocast too, why it is not judged."""
+    names = [a.name for a in arithmetics_of(sample) if sample.subject.dtypes]
+    names += [a.name for a in arithmetics(sample.subject) if is_asked(sample.subject)]
+    rows = tuple(Precision(name, "", Closeness.UNKNOWN, reason=reason) for name in names)
+    return CheckResult(outcome=Outcome.NOT_RUN, swept=Swept(precision=rows))
+
+
+def is_asked(subject: Subject) -> bool:
+    """Whether the run asks for autocast: by the option, or by the whole code."""
+    return subject.settings.autocast or UNDER_AUTOCAST in subject.settings.select
+
+
+def arithmetics(subject: Subject) -> Sequence[Arithmetic]:
+    """Of the listed dtypes of 16 bits, else of the one that autocast of this device casts to.
+
+    None where it is not judged: neither asked for, nor does forward say that autocast is meant.
+    """
+    settings, kind = subject.settings, kind_of(subject.settings.device)
+    cheap = settings.effort is Effort.QUICK or settings.engine is Engine.TORCH
+    meant = is_asked(subject) or (not cheap and _declares(subject))
+    if not meant or any(UNDER_AUTOCAST.startswith(prefix) for prefix in settings.ignore):
+        return ()
+    listed = tuple(d for d in subject.dtypes if d in SIXTEEN_BITS)
+    if not listed:
+        own = guard.call(torch.get_autocast_dtype, kind)
+        name = "" if isinstance(own, Raised) else str(own.value).removeprefix("torch.")
+        listed = (name,) if name in SIXTEEN_BITS else SIXTEEN_BITS[:1]
+    return tuple(Arithmetic(DEFAULT, dtype, kind) for dtype in listed)
+
+
+def _declares(subject: Subject) -> bool:
+    """Whether forward is decorated with `custom_fwd` for the device that is judged."""
+    forward = None if subject.function_class is None else subject.function_class.forward
+    while forward is not None:
+        code = getattr(forward, "__code__", None)
+        if code is not None and code.co_filename == autocast_mode.__file__:
+            device = inspect.getclosurevars(forward).nonlocals.get("device_type")
+            return bool(device == kind_of(subject.settings.device))
+        forward = getattr(forward, "__wrapped__", None)
+    return False

@@ -23,7 +23,6 @@ from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.inputs.native_values import native_arguments
 from gradverify.verifier.numerics.calling import Tensors, with_zeros
 from gradverify.verifier.numerics.problem import CallProblem, Counter, Layout
-from gradverify.verifier.questions.dtypes.formats import Format, as_real, format_of
 from gradverify.verifier.questions.subject import Sample, Subject, first_line
 from gradverify.verifier.witnesses.derived import Derived, derive
 from gradverify.verifier.witnesses.rounding import DRAWS, STILL
@@ -36,6 +35,50 @@ curvature does not matter."""
 
 MOST_ELEMENTS = 1_000_000
 """Elements of the inputs up to which rounding is measured: each draw holds a copy of every gradient."""
+
+
+SINGLE_UNIT = 2.0**-24
+"""Unit roundoff of float32 (IEEE 754): what careful kernels compute with inside."""
+
+_REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+
+
+@dataclass(frozen=True)
+class Format:
+    """One floating dtype; a complex one is judged by its parts."""
+
+    dtype: torch.dtype
+    """Real."""
+    unit: float
+    """Unit roundoff u, relative: half the distance from 1 to the next larger number."""
+    tiny: float
+    """Half the spacing of subnormal numbers, absolute."""
+    largest: float
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it has 16 bits or fewer: then float32 inside is far more exact than the result."""
+        return self.unit > SINGLE_UNIT
+
+    @property
+    def smallest(self) -> float:
+        """Below it numbers may be flushed to zero: 16 bits are computed in float32."""
+        return self.tiny if self.is_short else torch.finfo(self.dtype).tiny
+
+
+def format_of(dtype: torch.dtype) -> Format:
+    """The format of a floating dtype, or of the parts of a complex one."""
+    real = _REAL.get(dtype, dtype)
+    info = torch.finfo(real)
+    return Format(real, info.eps / 2, info.smallest_normal * info.eps / 2, info.max)
+
+
+def as_real(x: Tensor) -> Tensor:
+    """The values in float64 on the CPU, the parts of complex ones along a last dimension of 2."""
+    plain = x.detach().resolve_conj().resolve_neg()
+    plain = plain.to_dense() if plain.layout is not torch.strided else plain
+    real = torch.view_as_real(plain) if plain.is_complex() else plain
+    return real.to(device="cpu", dtype=torch.float64)
 
 
 @dataclass(frozen=True)

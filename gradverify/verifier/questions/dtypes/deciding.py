@@ -20,7 +20,6 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.interpreter.launches import launches, programs, watch_kernels
 from gradverify.verifier.questions.dtypes.calls import NoCall, Truth, native_call, plainly, values_of
-from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import (
     Float64,
     Native,
@@ -28,6 +27,7 @@ from gradverify.verifier.questions.subject import (
     Sample,
     Subject,
     first_line,
+    prepare,
 )
 from gradverify.verifier.witnesses.rounding import has_digits_of_float32
 from gradverify.verifier.witnesses.values import probe

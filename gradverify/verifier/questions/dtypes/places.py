@@ -20,8 +20,7 @@ from gradverify.verifier.questions.dtypes.calls import (
     native_call,
     truth_of,
 )
-from gradverify.verifier.questions.samples import exact_arguments_at
-from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.subject import Sample, exact_arguments_at
 
 COTANGENT_SEED = 61
 """Added to a case's seed for its grad_outputs here."""
