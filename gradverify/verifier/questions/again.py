@@ -31,7 +31,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import arguments_of_call
 from gradverify.verifier.numerics.calling import Snapshot, bits_of
-from gradverify.verifier.questions.result import NOT_REPEATED, SAME_NUMBERS, CheckResult
+from gradverify.verifier.questions.result import NOT_REPEATED, SAME_NUMBERS, CheckResult, errors_of
 from gradverify.verifier.questions.subject import Sample, with_defaults
 from gradverify.verifier.questions.verified import (
     Call,
@@ -96,7 +96,7 @@ def unrepeatable(sample: Sample) -> tuple[Finding, ...]:
     if base is None:
         return read_unwritten(sample)
     findings = (*again(base).findings, *overlapping(base).findings)
-    return tuple(f for f in findings if f.severity is Severity.ERROR)[:1]
+    return errors_of(findings)[:1]
 
 
 def read_unwritten(sample: Sample) -> tuple[Finding, ...]:
@@ -299,7 +299,7 @@ def written(sample: Sample) -> tuple[Finding, ...]:
     """What is written into by a backward whose gradient is wrong: that may be why (GV401 to GV403)."""
     base = known(sample)
     findings = () if base is None else watched(replace(base, found=frozenset({"GV101"}))).findings
-    return tuple(f for f in findings if f.severity is Severity.ERROR)
+    return errors_of(findings)
 
 
 def _asked_by(base: Verified) -> str:

@@ -29,9 +29,19 @@ MAP_LIMIT = 24
 
 
 def vector_entries(
-    actual: Tensor, expected: Tensor, bound: Tensor, wrong: Tensor, block: Block, *, of_output: bool = False
+    actual: Tensor,
+    expected: Tensor,
+    wrong: Tensor,
+    block: Block,
+    *,
+    of_output: bool = False,
+    unit: float = 0.0,
 ) -> Entries:
-    """The wrong entries of one input, or of one output, worst first. All tensors are flat parts of it."""
+    """The wrong entries of one input, or of one output, worst first. All tensors are flat, of all of them.
+
+    `unit` is the share of its value by which an entry may be off.
+    """
+    actual, expected, wrong = (t[block.span] for t in (actual, expected, wrong))
     difference = (actual - expected).abs().nan_to_num(torch.inf, torch.inf)
     count = int(wrong.sum())
     order = torch.where(wrong, difference, -1.0).argsort(descending=True, stable=True)[:WORST]
@@ -39,7 +49,8 @@ def vector_entries(
     for k in order[:count].tolist():
         index = block.index(block.start + k)
         output, source = (index, None) if of_output else ((), index)
-        worst.append(Entry(output, source, actual[k].item(), expected[k].item(), bound[k].item()))
+        wanted = expected[k].item()
+        worst.append(Entry(output, source, actual[k].item(), wanted, unit * abs(wanted) if unit else 0.0))
     return Entries(count, wrong.numel(), tuple(worst), compared_with="reference")
 
 

@@ -96,12 +96,11 @@ class Reader:
 
 
 @contextmanager
-def reading_backward(function: type[Function], reader: Reader | None = None) -> Iterator[Reader]:
-    """Wrap the class's backward while the context lasts; `reader` is one that has read it before.
+def reading_backward(function: type[Function], reader: Reader) -> Iterator[Reader]:
+    """Wrap the class's backward while the context lasts; `reader` may have read it before.
 
     Raises `DisturbedError` where the class has another one at the end.
     """
-    reader = Reader() if reader is None else reader
     with wrapped_backward(function, partial(_reading, reader=reader)) as reading:
         yield reader
         name = backward_name(function)
@@ -110,10 +109,9 @@ def reading_backward(function: type[Function], reader: Reader | None = None) -> 
 
 
 @contextmanager
-def reading_operator(operator: Operator, reader: Reader | None = None) -> Iterator[Reader]:
-    """Wrap the backward that an operator's definition holds; `reader` is one that has read it before."""
+def reading_operator(operator: Operator, reader: Reader) -> Iterator[Reader]:
+    """Wrap the backward that an operator's definition holds; `reader` may have read it before."""
     by_name = sum(p.keyword_only for p in parameters_of_schema(operator))
-    reader = Reader() if reader is None else reader
     reader.answered = -by_name or None
     with wrapped_operator(operator, partial(_reading, reader=reader, several=(tuple,))):
         yield reader

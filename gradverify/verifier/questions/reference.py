@@ -31,7 +31,7 @@ from gradverify.verifier.questions.findings import (
 from gradverify.verifier.questions.structured import wrong_with_structure
 from gradverify.verifier.questions.subject import Sample, called_with, first_line
 from gradverify.verifier.questions.verified import gradient_at, value_at
-from gradverify.verifier.questions.witnessing import first_asked, witnesses_of
+from gradverify.verifier.questions.witnessing import first_asked, options_of
 from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.derived import Derived, derive
 from gradverify.verifier.witnesses.kinks import BESIDE, NEARER, OF_A_SLOPE, ROOM
@@ -56,11 +56,11 @@ def ask_reference(sample: Sample, visible: float, *, gradients: bool = True) -> 
     other = _composite(sample, REFERENCE, sample.subject.reference, sample.subject.reference_arguments)
     if isinstance(other, Finding):
         return [other]
-    found = list(_values(sample, other, witnesses_of(sample).of(sample).epsilon if gradients else SINGLE))
+    found = list(_values(sample, other, options_of(sample).epsilon if gradients else SINGLE))
     if found or not gradients or other.outputs.size != sample.problem.outputs.size:
         return found
     found = list(_gradients(sample, other, REFERENCE, visible))
-    if found or not sample.is_first_draw or not witnesses_of(sample).of(sample).twice:
+    if found or not sample.is_first_draw or not options_of(sample).twice:
         return list(map(_of_the_reference, found)) if visible else found
     return list(map(_of_the_reference, _second_derivatives(sample, other, visible)))
 
@@ -74,7 +74,7 @@ def ask_surrogate(sample: Sample) -> list[Finding]:
     if isinstance(other, Finding):
         return [other]
     found = list(_gradients(sample, other, "surrogate"))
-    has_digits = witnesses_of(sample).of(sample).epsilon < SINGLE and not sample.is_native
+    has_digits = options_of(sample).epsilon < SINGLE and not sample.is_native
     if not found and has_digits and sample.point is Point.TYPICAL:
         found = list(map(_unstable, _gradients(sample, other, "surrogate", rounds=False)))
     if not found and sample.is_first_draw and sample.subject.is_first_of_options:
@@ -180,15 +180,13 @@ def _differing(
     silent = theirs.isnan() if sample.point is not Point.TYPICAL else mine.isnan() & theirs.isnan()
     off = ~((mine - theirs).abs() <= bar) & (mine != theirs) & ~silent
     if rounds and bool(off.any()):
-        precision = epsilon or witnesses_of(sample).of(sample).epsilon
+        precision = epsilon or options_of(sample).epsilon
         moved = [spread(partial(at, one), x, precision) for one in both]
         off &= ~((mine - theirs).abs() <= bar + sum(FACTOR * one for one in moved if one is not None))
     if bool(off.any()) and sample.point is not Point.TYPICAL:
         off &= ~_as_those_nearby(partial(at, both[1]), Values(both[1]), mine, theirs)
     for number_of, block in enumerate(layout.blocks):
-        own, of_output = block.span, at is value_at
-        nothing = torch.zeros_like(mine[own])
-        entries = vector_entries(mine[own], theirs[own], nothing, off[own], block, of_output=of_output)
+        entries = vector_entries(mine, theirs, off, block, of_output=at is value_at)
         if entries.wrong:
             yield number_of, entries
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -111,7 +111,15 @@ class FirstOrder:
         return self.judgement is not None and self.judgement.closed
 
 
-def outcome_of(findings: list[Finding] | tuple[Finding, ...]) -> Outcome:
+def errors_of(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The errors among some findings."""
+    return tuple(f for f in findings if f.severity is Severity.ERROR)
+
+
+def outcome_of(findings: Iterable[Finding]) -> Outcome:
     """Failed with an error among the findings, else passed."""
-    failed = any(f.severity is Severity.ERROR for f in findings)
-    return Outcome.FAILED if failed else Outcome.PASSED
+    return Outcome.FAILED if errors_of(findings) else Outcome.PASSED
+
+
+NOT_RUN = CheckResult(outcome=Outcome.NOT_RUN)
+"""What was not asked."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import torch
 
@@ -25,11 +26,19 @@ from gradverify.verifier.questions.dtypes.calls import NO_TRUTH, plainly
 from gradverify.verifier.questions.findings import invented, number
 from gradverify.verifier.questions.first_order import ask_first, disconnected, refused_empty
 from gradverify.verifier.questions.reference import ask_reference, ask_surrogate
-from gradverify.verifier.questions.result import SAME_NUMBERS, CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.questions.result import (
+    NOT_RUN,
+    SAME_NUMBERS,
+    CheckResult,
+    FirstOrder,
+    Uncovered,
+    errors_of,
+    outcome_of,
+)
 from gradverify.verifier.questions.second_order import ask_second, graph_alone
 from gradverify.verifier.questions.structured import wrong_with_structure
 from gradverify.verifier.questions.subject import Native, Sample, graph_of, prepare
-from gradverify.verifier.questions.witnessing import other_values, witnesses_of
+from gradverify.verifier.questions.witnessing import options_of, other_values, witnesses_of
 
 SINGLE = "float32"
 """The shortest dtype in which slopes can be measured."""
@@ -43,7 +52,6 @@ HINTS = {
     "are not valid, say so in the spec with `avoid`, `domain` or `distinct`.",
 }
 
-NOT_RUN = CheckResult(outcome=Outcome.NOT_RUN)
 
 NOT_MEASURED = FirstOrder(NOT_RUN, judged=False)
 
@@ -51,12 +59,12 @@ NOT_MEASURED = FirstOrder(NOT_RUN, judged=False)
 def _judged(sample: Sample, *, declared: bool, prove: bool = False) -> FirstOrder:
     """The first order of a sample, once; every pair is uncovered where nothing can be asked."""
     last = sample.subject.learnt.get(FirstOrder)
-    if isinstance(last, tuple) and last[0] is sample:
+    if last and last[0] is sample:
         return last[1]  # type: ignore[no-any-return]
     made = graph_of(sample)
     if isinstance(made, Raised):
         return _uncovered(sample, Uncovered(f"forward raised {made.error.type}"))
-    known = witnesses_of(sample).of(sample)
+    known = options_of(sample)
     if known.formats is None and other_values(sample, made.value, known):
         known.unsteady = True
     if known.unsteady:
@@ -68,15 +76,14 @@ def _judged(sample: Sample, *, declared: bool, prove: bool = False) -> FirstOrde
 
 
 def _uncovered(sample: Sample, why: Uncovered) -> FirstOrder:
-    names, positions = sample.problem.input_names, sample.problem.output_positions
-    uncovered = dict.fromkeys([(p, n) for p in positions for n in names], why)
-    return FirstOrder(CheckResult((), Outcome.INCONCLUSIVE, uncovered), judged=False)
+    pairs = product(sample.problem.output_positions, sample.problem.input_names)
+    return FirstOrder(CheckResult((), Outcome.INCONCLUSIVE, dict.fromkeys(pairs, why)), judged=False)
 
 
 def values_at(sample: Sample) -> torch.Tensor | None:
     """What forward returns at a sample (M), as it was judged; None where it raises."""
     last = sample.subject.learnt.get(FirstOrder)
-    if isinstance(last, tuple) and last[0] is sample:
+    if last and last[0] is sample:
         return last[2]  # type: ignore[no-any-return]
     values = sample.problem.evaluate(sample.problem.primals)
     return None if isinstance(values, Raised) else sample.problem.outputs.flatten(values.value)
@@ -84,7 +91,7 @@ def values_at(sample: Sample) -> torch.Tensor | None:
 
 def _is_alone(sample: Sample) -> bool:
     """Whether values in few digits are its only witness."""
-    return sample.is_native and witnesses_of(sample).of(sample).alone
+    return sample.is_native and options_of(sample).alone
 
 
 def _is_typical(sample: Sample) -> bool:
@@ -149,7 +156,7 @@ def surrogate(sample: Sample) -> CheckResult:
 
 def second_order(sample: Sample) -> CheckResult:
     """The same of the derivative of backward; beyond the first draw only where it was seen to have one."""
-    known = witnesses_of(sample).of(sample)
+    known = options_of(sample)
     once = sample.is_first_draw and sample.subject.is_first_of_options
     if not (once or known.twice):
         return NOT_RUN
@@ -199,10 +206,10 @@ def at_undeclared(sample: Sample) -> FirstOrder:
         return replace(found, result=NOT_RUN)
     told, drawn = found.result.findings, points_of(sample.case, sample.subject.settings.effort)
     # It was seen to be meant.
-    twice = (sample.point, sample.draw) in drawn and witnesses_of(sample).of(sample).twice and found.closed
+    twice = (sample.point, sample.draw) in drawn and options_of(sample).twice and found.closed
     if twice and found.asked is not None:
         second = ask_second(sample, found.asked, prove=False)
-        told += tuple(f for f in second.findings if f.severity is Severity.ERROR)
+        told += errors_of(second.findings)
     certain = (f for f in told if f.code != "GV109" or f.suspected)
     return replace(found, result=_hinted(certain, sample.point, found.result.witnesses))
 
@@ -217,7 +224,7 @@ def _hinted(
 def _as_meant(sample: Sample) -> FirstOrder:
     """Where backward is not the gradient of its surrogate, as far as both are finite."""
     result = surrogate(sample)
-    errors = (f for f in result.findings if f.severity is Severity.ERROR and f.entries is not None)
+    errors = errors_of(result.findings)
     found = [f for f in errors if f.entries and math.isfinite(f.entries.worst[0].actual)]
     return FirstOrder(_hinted(found, Point.WIDE), judged=bool(found) or result.outcome is Outcome.PASSED)
 
@@ -225,7 +232,7 @@ def _as_meant(sample: Sample) -> FirstOrder:
 def _beside_float64(sample: Sample) -> FirstOrder:
     """What is grossly wrong there beside the same in float64."""
     found = in_arithmetic(sample, plainly(sample.subject.native), asked=False)
-    wrong = tuple(f for f in found.findings if f.code in OF_A_GRADIENT and f.severity is Severity.ERROR)
+    wrong = (f for f in errors_of(found.findings) if f.code in OF_A_GRADIENT)
     known = any(row.closeness is not Closeness.UNKNOWN for row in found.swept.precision)
     return FirstOrder(CheckResult.of(*wrong), judged=known)
 
@@ -251,7 +258,7 @@ def judged_alone(sample: Sample) -> FirstOrder:
     result, rows = found.result, found.result.swept.precision
     if rows and all(row.closeness is not Closeness.UNKNOWN for row in rows):
         result = replace(result, swept=replace(result.swept, native=subject.why_native))
-    elif _is_once(sample) and result.outcome in {Outcome.PASSED, Outcome.NOT_RUN}:
+    elif sample.is_first_draw and result.outcome in {Outcome.PASSED, Outcome.NOT_RUN}:
         open_already = result.uncovered or any(f.code == "GV109" for f in result.findings)
         unknown = () if open_already else (_not_judged(sample, rows[0].reason if rows else NO_TRUTH),)
         result = replace(result, findings=(*result.findings, *unknown), outcome=Outcome.INCONCLUSIVE)
@@ -273,12 +280,8 @@ def second_order_natively(sample: Sample) -> CheckResult:
     found = graph_alone(sample)
     if found.outcome is not Outcome.NOT_RUN or found.capability:
         return found
-    told = sample.subject.native == SINGLE and not witnesses_of(sample).of(sample).alone
+    told = sample.subject.native == SINGLE and not options_of(sample).alone
     return second_order(sample) if told else NOT_RUN
-
-
-def _is_once(sample: Sample) -> bool:
-    return (sample.point, sample.draw) == (Point.TYPICAL, 0)
 
 
 def _not_judged(sample: Sample, reason: str) -> Finding:
@@ -291,19 +294,19 @@ def _natively(sample: Sample) -> FirstOrder:
     """By the witnesses in float32; beside what rounds, in each listed dtype."""
     subject, single = sample.subject, _in_float32(sample)
     listed = tuple(d for d in subject.dtypes if d in NATIVE)
-    asked, once = bool(listed), _is_once(sample)
+    asked, once = bool(listed), sample.is_first_draw
     rounds = together(
         in_arithmetic(sample, plainly(dtype), asked=asked, in_full=True)
         for dtype in (listed or (subject.native,) if once else ())
     )
-    of_gradients = [f for f in rounds.findings if f.severity is Severity.ERROR and f.code in OF_A_GRADIENT]
+    of_gradients = [f for f in errors_of(rounds.findings) if f.code in OF_A_GRADIENT]
     others = tuple(f for f in rounds.findings if f not in of_gradients)
     if outcome_of(others) is Outcome.FAILED:  # digits, or other values: nothing else counts
         return FirstOrder(replace(rounds, findings=others))
     if single is None:  # operations that were recorded in 16 bits are confirmed by nothing
         told = once and subject.reference is not None
         return FirstOrder(rounds if told else NOT_RUN)
-    first, known = first_order(single), witnesses_of(sample).of(sample)
+    first, known = first_order(single), options_of(sample)
     result, seen = first.result, first.result.smallest_visible_error or 0.0
     row = Precision(subject.native, ALL_OF_IT, Closeness.COARSE, hides=seen)
     if result.outcome is Outcome.FAILED:
@@ -354,7 +357,7 @@ def _natively_as_meant(sample: Sample) -> FirstOrder:
     meant, dtype = sample.subject.surrogate, sample.subject.native
     if meant is None or meant.function is None or meant.inputs:
         return FirstOrder(CheckResult((_not_judged(sample, ON_PURPOSE),), Outcome.INCONCLUSIVE))
-    known = witnesses_of(sample).of(sample)
+    known = options_of(sample)
     known.formats = known.formats or frozenset(b.dtype for b in sample.problem.outputs.blocks)
     result = surrogate(sample)
     if result.outcome is Outcome.PASSED:

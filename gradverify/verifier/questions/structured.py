@@ -19,6 +19,7 @@ from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.questions.findings import apart, count_of, vector_entries
 from gradverify.verifier.questions.first_order import backward_raised
 from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.witnessing import largest
 from gradverify.verifier.witnesses.answers import Asked
 from gradverify.verifier.witnesses.claim import spread_of_rows
 from gradverify.verifier.witnesses.proof import differing
@@ -138,7 +139,7 @@ def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
         else:
             mine, theirs = (mine, usual) if s.bits else (mine + usual, next(beside))
         # Where terms cancel, what is left of them is rounding.
-        least = FACTOR * asked.values.steps.epsilon * usual.abs().nan_to_num(0.0, 0.0, 0.0).max()
+        least = FACTOR * asked.values.steps.epsilon * largest(usual)
         is_more = ~((mine - theirs).abs() <= least * max(1.0, float(u.abs().max()) * 2.0**-s.bits))
         row = _again(asked, s, u, w) if bool((_differ(asked, s, u, mine, theirs) & is_more).any()) else None
         if row is not None and not (s.bits and _sets_in_gradually(asked, row)):
@@ -211,8 +212,7 @@ def _finding(sample: Sample, row: _Row, severity: Severity) -> Finding:
     off = torch.where(row.wrong, (row.got - row.expected).abs().nan_to_num(torch.inf), -1.0)
     number_of = sample.inputs.block_of(int(off.argmax()))
     name, block = sample.problem.input_names[number_of], sample.inputs.blocks[number_of]
-    own, nothing = block.span, torch.zeros_like(off[block.span])
-    entries = vector_entries(row.got[own], row.expected[own], nothing, row.wrong[own], block)
+    entries = vector_entries(row.got, row.expected, row.wrong, block)
     got, wanted = apart(entries.worst[0].actual, entries.worst[0].expected)
     return sample.finding(
         "GV106",

@@ -70,11 +70,11 @@ class NoSample:
 
 
 def nothing(
-    code: str,
     reason: tuple[str, str],
     where: CasePoint,
     said: str = "",
     raised: RaisedError | None = None,
+    code: str = "GV001",
     **fields: Any,  # noqa: ANN401 - of Finding
 ) -> NoSample:
     """A point without a sample, for one of the reasons above or another message with its hint."""
@@ -103,7 +103,7 @@ def forward_raised(
         hint = "If these inputs are not valid, narrow `shape`, `range` or `domain` in the spec"
         hint += ", or list what goes together as `cases:`." if where.options else "."
     said = f"{on} raised {error.type}{empty}: {first_line(error.message)}{after}"
-    return nothing(code, ("{said}", hint), where, said, error, shown_inputs=shown_inputs(arguments))
+    return nothing(("{said}", hint), where, said, error, code, shown_inputs=shown_inputs(arguments))
 
 
 def first_line(text: str) -> str:
@@ -130,7 +130,9 @@ class Surrogate:
 
 @dataclass(frozen=True)
 class Float64:
-    """It takes float64, and computes in it."""
+    """It takes float64, and computes in it: the fields of `Native` say that it has no other dtype."""
+
+    dtype, why, brief = "", "", False
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ class Subject:
     """No case before this one has its combination of options: what is asked once for each is asked here."""
     again: Callable[[Sequence[Any]], Callable[..., Any]] | None = None
     """Of a module: see `BuiltModule.again`."""
-    learnt: dict[object, object] = field(default_factory=dict)
+    learnt: dict[object, Any] = field(default_factory=dict)
     """What was learnt of the target from sample to sample."""
     rebuilt: Callable[[str], Callable[..., Any]] | None = None
     """A module's call with the module built on another device; None for what needs no building."""
@@ -209,17 +211,17 @@ class Subject:
     @property
     def native(self) -> str:
         """The dtype in which it is called where it has no float64 path; empty: float64."""
-        return self.precision.dtype if isinstance(self.precision, Native) else ""
+        return self.precision.dtype
 
     @property
     def why_native(self) -> str:
         """Why it has none; empty where it has one."""
-        return self.precision.why if isinstance(self.precision, Native) else ""
+        return self.precision.why
 
     @property
     def brief(self) -> bool:
         """Only the questions that find the commonest mistakes are asked."""
-        return isinstance(self.precision, Native) and self.precision.brief
+        return self.precision.brief
 
     def on(self, device: str) -> Subject:
         """The target on another device. Raises what building a module there does."""
@@ -308,13 +310,8 @@ class Sample:
 
     def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - fields of Finding
         """A finding made here, with its rule's severity unless another is given."""
-        made = Finding(
-            code=code,
-            severity=rule(code).severity,
-            message=message,
-            case=self.where,
-            shown_inputs=shown_inputs(self.arguments),
-        )
+        shown = shown_inputs(self.arguments)
+        made = Finding(code, rule(code).severity, message, case=self.where, shown_inputs=shown)
         return replace(made, **fields)
 
     @property
@@ -335,26 +332,20 @@ def called_with(function: Callable[..., Any], positions: Sequence[int]) -> Calla
 class InFloat64(Dispatched):  # type: ignore[no-untyped-call]
     """While it is on, every operation computes in float64 or complex128, and casts to less change nothing."""
 
-    @property
-    def may_leave(self) -> bool:
-        """A call made again without it would be another map."""
-        return False
+    may_leave = False
+    """A call made again without it would be another map."""
 
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run one operation in float64.
 
         Raises `NotImplementedError` for what depends on the bits of a shorter number, or writes into one.
         """
-        if func in _OF_BITS:
+        if func is torch.ops.aten.view.dtype:
             raise NotImplementedError(f"{func}: how many bits a number has")
         if func._schema.is_mutable and _is_short(args[0] if args else None):  # noqa: SLF001 - no public name
             raise NotImplementedError(f"{func} writes into a tensor of a shorter format")
         long_args, long_given = _pytree.tree_map(_in_float64, (args, dict(given)))
         return _pytree.tree_map(_in_float64, func(*long_args, **long_given))
-
-
-_OF_BITS = frozenset({torch.ops.aten.view.dtype})
-"""Operations whose result depends on how many bits a number has."""
 
 
 def _is_short(value: Any) -> bool:  # noqa: ANN401 - any argument of an operation
@@ -380,7 +371,7 @@ def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | N
     exact = exact_arguments_at(subject, case, point, draw)
     if isinstance(exact, Raised):
         said = f"{exact.error.type}: {exact.error.message}"
-        return nothing("GV001", NOT_BUILT, where, said, exact.error)
+        return nothing(NOT_BUILT, where, said, exact.error)
     called = _as_called(subject, exact)
     sample = prepared(subject, case, where, called)
     return replace(sample, exact=exact) if isinstance(sample, Sample) and called is not exact else sample
@@ -405,18 +396,17 @@ def prepared(
     foreign = foreign_kind(result.value) or "no tensor" * (not any(isinstance(r, Tensor) for r in returned))
     unread = (f"output {i}, which cannot be read" for i in continuous if bits_of(returned[i]) is None)
     if foreign := foreign or next(unread, ""):
-        return nothing("GV001", NO_TENSORS, where, foreign)
+        return nothing(NO_TENSORS, where, foreign)
     if continuous and marks and not any(a.differentiable for a in arguments):
-        return nothing("GV001", ALL_CONSTANT, where)
+        return nothing(ALL_CONSTANT, where)
     if not continuous or (marks and not connected):
         return NoSample(no_gradient=True)
     # In a dict or deeper there are figures for a log as well, which nobody differentiates.
     of_graph = marks or (is_nested(result.value) and bool(connected))
-    judged = connected if of_graph else continuous
-    if subject.outputs is not None:
-        judged = [i for i in judged if i in subject.outputs]
+    every = connected if of_graph else continuous
+    judged = [i for i in every if subject.outputs is None or i in subject.outputs]
     if not judged:
-        return nothing("GV001", NOTHING_CHOSEN, where, ", ".join(map(str, subject.outputs or ())))
+        return nothing(NOTHING_CHOSEN, where, ", ".join(map(str, subject.outputs or ())))
     problem = CallProblem(
         function=subject.call,
         arguments=arguments,
@@ -436,7 +426,7 @@ def prepared(
 def values_of(sample: Sample) -> Returned[Tensors] | Raised:
     """Forward's values at a sample: of the call that made it, as long as that is the last one."""
     made = sample.subject.learnt.get(Graph)
-    if isinstance(made, tuple) and made[0] is sample.problem:
+    if made and made[0] is sample.problem:
         return Returned(tuple(t.detach() for t in made[1].outputs))
     return sample.problem.evaluate(sample.problem.primals)
 
@@ -444,7 +434,7 @@ def values_of(sample: Sample) -> Returned[Tensors] | Raised:
 def graph_of(sample: Sample) -> Returned[Graph] | Raised:
     """Forward at a sample with its graph: the first time it is that of the call which made the sample."""
     made = sample.subject.learnt.pop(Graph, None)
-    if isinstance(made, tuple) and made[0] is sample.problem:
+    if made and made[0] is sample.problem:
         return Returned(made[1])
     return sample.problem.graph(sample.problem.primals)
 

@@ -21,7 +21,7 @@ from gradverify.model import Finding, RaisedError, Severity, TargetKind
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.guard.raised_errors import describe
-from gradverify.verifier.numerics.calling import Tensors, copies, substitute
+from gradverify.verifier.numerics.calling import Tensors, copies, returned_tensors, substitute
 from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.questions.findings import apart, listed_names
 from gradverify.verifier.questions.reading import without_reading
@@ -35,7 +35,6 @@ from gradverify.verifier.questions.verified import (
     is_accident,
     is_refusal,
     known,
-    outputs_of,
 )
 from gradverify.verifier.targets.operators import Operator, with_keywords
 from gradverify.verifier.witnesses.claim import rows_at
@@ -310,7 +309,8 @@ def _loop(base: Verified, dims: Dims, count: int) -> Verified | None:
 
     def by_rule(*given: Any) -> Any:  # noqa: ANN401 - user code's arguments
         def call(*one: Any) -> Tensors:  # noqa: ANN401
-            return outputs_of(problem, sample.subject.function(*one))
+            returned = returned_tensors(sample.subject.function(*one))
+            return tuple(returned[p] for p in problem.output_positions)
 
         return torch.vmap(call, in_dims=dims)(*given)
 

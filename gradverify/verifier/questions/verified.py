@@ -28,11 +28,11 @@ from gradverify.verifier.numerics.calling import (
     differentiate_in_place,
     returned_tensors,
 )
-from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, CallProblem, Layout
+from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, Layout
 from gradverify.verifier.questions.findings import apart, number
 from gradverify.verifier.questions.result import OTHER_VALUES
 from gradverify.verifier.questions.subject import Sample, arguments_at, first_line
-from gradverify.verifier.questions.witnessing import witnesses_of
+from gradverify.verifier.questions.witnessing import largest, options_of
 from gradverify.verifier.witnesses.claim import Map, rows_at
 from gradverify.verifier.witnesses.rounding import FACTOR, OF_A_ROW, spread
 from gradverify.verifier.witnesses.values import probe
@@ -81,12 +81,6 @@ class Call:
         return None
 
 
-def outputs_of(problem: CallProblem, result: Any) -> Tensors:  # noqa: ANN401 - what user code returned
-    """What forward returned, of it the outputs that are differentiated."""
-    returned = returned_tensors(result)
-    return tuple(returned[p] for p in problem.output_positions)
-
-
 def called(
     sample: Sample,
     arguments: Sequence[Argument] = (),
@@ -121,14 +115,13 @@ def called(
 def _fresh(arguments: Sequence[Argument], frozen: frozenset[int]) -> tuple[Tensors, list[Any]]:
     """Leaves, and what the target is passed."""
     leaves = copies([a.value for a in arguments if a.differentiable])
-    numbered = iter(enumerate(leaves))
+    clones = (leaf.requires_grad_(number not in frozen).clone() for number, leaf in enumerate(leaves))
     passed: list[Any] = []
     with torch.enable_grad():
         for argument in arguments:
             value = argument.value
             if argument.differentiable:
-                number, leaf = next(numbered)
-                value = argument.moved(leaf.requires_grad_(number not in frozen).clone())
+                value = argument.moved(next(clones))
             elif isinstance(value, Tensor):
                 value = value.clone()
             passed.append(value)
@@ -250,10 +243,13 @@ class Verified:
         key = tuple(u.tolist())
         if key not in self.known:
             zero = torch.zeros_like(self.gradient)
-            found = gradient_at(u, self.sample.problem, _inputs_of(self.sample)) if u.any() else zero
-            self.known[key] = found if found is not None and found.isfinite().all() else None
+            self.known[key] = (
+                gradient_at(u, self.sample.problem, _inputs_of(self.sample)) if u.any() else zero
+            )
         gradient = self.known[key]
-        return None if gradient is None else replace(self, u=u, gradient=gradient)
+        if gradient is None or not gradient.isfinite().all():
+            return None
+        return replace(self, u=u, gradient=gradient)
 
     def difference(self, got: Gradients, *, only: frozenset[int] | None = None) -> Difference | None:
         """Where gradients differ from the verified one by more than rounding and the tolerance.
@@ -266,15 +262,12 @@ class Verified:
                 flat[block.span] = self.gradient[block.span]
         return self.differs(flat)
 
-    def forward_difference(self, outputs: Sequence[Tensor], *, same: bool = False) -> Difference | None:
-        """Where results of forward differ from those of the verified call.
-
-        `same`: they are those of the very same call, and differ by more than sums in another order do.
-        """
+    def forward_difference(self, outputs: Sequence[Tensor]) -> Difference | None:
+        """Where results of forward differ from those of the verified call."""
         layout = self.sample.problem.outputs
         if [t.shape for t in outputs] != [t.shape for t in layout.unflatten(self.values)]:
             return Difference("the shape of the result", "the output", torch.nan, torch.nan)
-        return self.differs(layout.flatten(outputs), of_forward=True, same=same)
+        return self.differs(layout.flatten(outputs), of_forward=True)
 
     def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - of Finding
         """A finding at this sample."""
@@ -287,24 +280,21 @@ class Verified:
         beyond a share of the largest gradient is unknown.
         """
         problem, wanted, layout, names = self.sample.problem, self.gradient, self.inputs, self.names
-        at: Callable[[Tensor], Tensor | None] = partial(gradient_at, self.u, problem)
+        at = partial(gradient_at, self.u, problem)
         if of_forward:
-            wanted, layout, names, at = (
-                self.values,
-                problem.outputs,
-                named(problem),
-                partial(value_at, problem),
-            )
+            wanted, layout, at = self.values, problem.outputs, partial(value_at, problem)
+            positions = problem.output_positions
+            names = tuple(f"output {p}" if len(positions) > 1 else "y" for p in positions)
         off, bound = _off(got, wanted), self._tolerance(wanted, layout)
         if not (off > bound).any():
             return None
-        most = OF_TERMS * max(_largest(self.gradient), _largest(self.values))
+        most = OF_TERMS * max(largest(self.gradient), largest(self.values))
         moved = self.spread_of(at, wanted).clamp_max(most if same else math.inf)
         bound, known = torch.maximum(bound, moved), bound
         wrong = off > bound
         is_known = bool(wrong.any()) or of_forward
         if not is_known:
-            wrong = off > torch.maximum(known, moved.clamp_max(max(OF_A_ROW * _largest(wanted), most)))
+            wrong = off > torch.maximum(known, moved.clamp_max(max(OF_A_ROW * largest(wanted), most)))
         if not wrong.any():
             return None
         worst = int(torch.where(wrong, off, -1.0).argmax())
@@ -320,7 +310,7 @@ class Verified:
     @property
     def rounding(self) -> float:
         """Relative rounding of its numbers."""
-        return max(witnesses_of(self.sample).of(self.sample).epsilon, float(self.inputs.rounding.max()))
+        return max(options_of(self.sample).epsilon, float(self.inputs.rounding.max()))
 
     def spread_of(self, results: Callable[[Tensor], Tensor | None], like: Tensor) -> Tensor:
         """How far rounding explains that results go, one for each."""
@@ -330,21 +320,11 @@ class Verified:
     def _tolerance(self, base: Tensor, layout: Layout) -> Tensor:
         settings, size = self.sample.subject.settings, base.abs().nan_to_num(0.0, 0.0, 0.0)
         bound = torch.full_like(base, settings.atol)
-        for block, own in zip([b for b in layout.blocks if b.stop > b.start], layout.slices, strict=True):
-            eps = torch.finfo(block.dtype).eps
+        for block in (b for b in layout.blocks if b.stop > b.start):
+            eps, own = torch.finfo(block.dtype).eps, size[block.span]
             rtol = max(settings.rtol, eps**0.5 if eps > torch.finfo(torch.float64).eps else 0.0)
-            bound[own] += rtol * (size[own] + size[own].median())
+            bound[block.span] += rtol * (own + own.median())
         return bound
-
-
-def named(problem: CallProblem) -> tuple[str, ...]:
-    """What the differentiated outputs are called."""
-    positions = problem.output_positions
-    return tuple(f"output {p}" if len(positions) > 1 else "y" for p in positions)
-
-
-def _largest(values: Tensor) -> float:
-    return float(values.abs().nan_to_num(0.0, 0.0, 0.0).max()) if values.numel() else 0.0
 
 
 def gradient_at(u: Tensor, problem: Map, x: Tensor) -> Tensor | None:
@@ -366,16 +346,12 @@ def _off(got: Tensor, wanted: Tensor) -> Tensor:
     return torch.where(same, 0.0, torch.where(off.isfinite(), off, torch.inf))
 
 
-def cotangents(sample: Sample) -> Tensor:
-    """The grad_outputs of the verified gradient, flat: signed, never near zero, never all alike."""
-    return probe(sample.problem.outputs.size, sample.case.seed + 31)
-
-
 def drawn_again(sample: Sample, number: int = 1) -> tuple[Argument, ...] | None:
     """The arguments at other values of the same shapes; None where they cannot be built."""
     drawn = arguments_at(sample.subject, sample.case, Point.TYPICAL, sample.draw + number)
-    is_alike = not isinstance(drawn, Raised) and list(map(_kind, drawn)) == list(map(_kind, sample.arguments))
-    return drawn if is_alike else None  # type: ignore[return-value]
+    if isinstance(drawn, Raised) or list(map(_kind, drawn)) != list(map(_kind, sample.arguments)):
+        return None
+    return drawn
 
 
 def _kind(argument: Argument) -> object:
@@ -386,7 +362,7 @@ def _kind(argument: Argument) -> object:
 
 def known(sample: Sample) -> Verified | None:
     """The same, measured once for the values that a case was asked at last."""
-    by_case: dict[object, Verified | None] = sample.subject.learnt.setdefault(Verified, {})  # type: ignore[assignment]
+    by_case: dict[object, Verified | None] = sample.subject.learnt.setdefault(Verified, {})
     key = (sample.case.id, sample.subject.native, sample.subject.short, sample.subject.settings.device)
     base = by_case.get(key)
     if base is None or not torch.equal(_inputs_of(base.sample), _inputs_of(sample)):
@@ -409,9 +385,10 @@ def ran(sample: Sample, *, fill: bool | None = None) -> Verified | None:
 
     None as well where there is nothing to differentiate. `fill`: new memory is full of NaN, or not.
     """
-    problem, outputs, u = sample.problem, sample.problem.outputs, cotangents(sample)
+    problem, outputs = sample.problem, sample.problem.outputs
     if not sample.inputs.size or not outputs.size:
         return None
+    u = probe(outputs.size, sample.case.seed + 31)
     with nullcontext() if fill is None else filled_memory(fill=fill):
         call = called(sample)
         forward_draws = not problem.random_states.untouched()
@@ -456,9 +433,8 @@ class Variant:
         if moved is not None:
             said = f"forward gives another result {self.when}: {moved.place} is {moved.values}{self.than}"
             return base.finding(self.code, said, hint=self.hint, input=self.input, part=self.part)
-        return self.gradient(
-            base, backward(base.sample, call.value, grad_outputs or base.grad_outputs()), only
-        )
+        given = grad_outputs or base.grad_outputs()
+        return self.gradient(base, backward(base.sample, call.value, given), only)
 
     def gradient(
         self, base: Verified, result: Returned[Gradients] | Raised, only: frozenset[int] | None = None

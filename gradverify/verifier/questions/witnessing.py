@@ -92,9 +92,13 @@ class Witnesses:
 def witnesses_of(sample: Sample) -> Witnesses:
     """What is known of the gradient of a target, from sample to sample."""
     # With short operations carried out in float64 it is another function.
-    known = sample.subject.learnt.setdefault((Witnesses, sample.subject.short), Witnesses())
-    assert isinstance(known, Witnesses)  # noqa: S101 - for the type checker
+    known: Witnesses = sample.subject.learnt.setdefault((Witnesses, sample.subject.short), Witnesses())
     return known
+
+
+def options_of(sample: Sample) -> Options:
+    """The same, of the combination of options that a sample has."""
+    return witnesses_of(sample).of(sample)
 
 
 def other_values(sample: Sample, graph: Graph, known: Options) -> bool:
@@ -119,9 +123,12 @@ def other_values(sample: Sample, graph: Graph, known: Options) -> bool:
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
-    size = a.abs()[a.isfinite()]
-    bar = SAME_FORWARD * (float(size.max()) if size.numel() else 0.0)
-    return bool((((a - b).abs() <= bar) | (a == b) | (a.isnan() & b.isnan())).all())
+    return torch.allclose(a, b, rtol=0.0, atol=SAME_FORWARD * largest(a), equal_nan=True)
+
+
+def largest(values: Tensor) -> float:
+    """The largest magnitude of finite numbers; 0 where there are none."""
+    return float(values.abs().nan_to_num(0.0, 0.0, 0.0).max()) if values.numel() else 0.0
 
 
 def first_order(sample: Sample, graph: Graph, *, declared: bool) -> Asked:
@@ -224,7 +231,7 @@ def second_order(sample: Sample, first: Asked, graph: Graph, second: VjpProblem)
         claim=Claim(second, graph),
         values=values,
         derived=derived,
-        trust=witnesses_of(sample).of(sample).second,
+        trust=options_of(sample).second,
         rtol=max(first.rtol, OF_SECOND),
         limited=first.declared and sample.point is Point.TYPICAL,  # at the ends of a range digits are lost
         wrong=frozenset(),
@@ -309,7 +316,7 @@ def _of_derived(asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor] | None:
         x = asked.values.x + sign * BESIDE * asked.values.scale * probe(len(asked.values.x), asked.key + 31)
         near = rows_at(witness.problem, x, rows)
         moved = torch.zeros_like(true) if near is None else (near - true).abs()
-        error[~(moved <= ROOM * true.abs().nan_to_num(0.0, 0.0, 0.0).max())] = torch.inf
+        error[~(moved <= ROOM * largest(true))] = torch.inf
     error[~true.isfinite()] = torch.inf
     return true, error
 

@@ -48,7 +48,7 @@ from gradverify.verifier.questions.dtypes.judging import CERTAIN, Judgement, jud
 from gradverify.verifier.questions.dtypes.places import Place, places_of
 from gradverify.verifier.questions.findings import count_of, number, output_name, percent, vector_entries
 from gradverify.verifier.questions.first_order import backward_raised
-from gradverify.verifier.questions.result import CheckResult, outcome_of
+from gradverify.verifier.questions.result import NOT_RUN, CheckResult, errors_of, outcome_of
 from gradverify.verifier.questions.subject import Sample, Subject
 
 LOSS, UNDER_AUTOCAST, OPEN = "GV601", "GV603", "GV109"
@@ -141,10 +141,10 @@ def not_stable(place: Place, judgement: Judgement) -> Finding:
     return _finding(place, judgement, said, HINT_UNSTABLE, severity, code)
 
 
-def rounded(place: Place, judgement: Judgement, *, declared: bool) -> Finding:
+def rounded(place: Place, judgement: Judgement) -> Finding:
     """Not correctly rounded; a note, or an error where `internals: float32` says it must be."""
     said = f"is not correctly rounded at {percent(judgement.share)} of its entries"
-    if declared:
+    if place.sample.subject.internals == DEFAULT:
         said += ", and the spec declares `internals: float32`: something inside is rounded"
         return _finding(place, judgement, said, HINT_WRONG, Severity.ERROR)
     said += f"; rounding intermediates to {place.arithmetic.rounds_to} explains that"
@@ -165,10 +165,10 @@ def no_call(place: Place, call: NoCall) -> Finding | None:
     """Forward may refuse; backward must not once forward has taken it, but on purpose where nobody asked."""
     sample, error, name = place.sample, call.error, place.arithmetic.name
     kind, on_purpose = place.arithmetic.autocast_on, error is not None and error.deliberate
-    if error is not None and kind and (on_purpose or not call.in_backward):
-        said = f"{'backward' if call.in_backward else 'forward'} refuses autocast: {call.why}"
-        return sample.finding(UNDER_AUTOCAST, said, severity=Severity.NOTE, raised=error)
     if error is not None and kind:
+        if on_purpose or not call.in_backward:
+            said = f"{'backward' if call.in_backward else 'forward'} refuses autocast: {call.why}"
+            return sample.finding(UNDER_AUTOCAST, said, severity=Severity.NOTE, raised=error)
         on = f"`torch.autocast({kind!r}, dtype=torch.{place.arithmetic.rounds_to})`"
         said = f"forward ran under {on}, and the backward that follows raises {call.why}"
         return sample.finding(UNDER_AUTOCAST, said, hint=HINT_CASTS.format(kind=kind), raised=error)
@@ -199,9 +199,9 @@ def _entries(judgement: Judgement) -> Entries:
     form, exact = judgement.form, judgement.exact
     wrong = judgement.lost | (judgement.off > 2 * form.unit * judgement.truth.abs() + form.tiny)
     got = torch.where(judgement.lost, torch.nan, judgement.got)
-    got, exact, wrong = (t.reshape(-1) for t in (got, exact, wrong))
-    block, of_output = Layout.of([judgement.exact]).blocks[0], judgement.value.output is not None
-    return vector_entries(got, exact, form.unit * exact.abs(), wrong, block, of_output=of_output)
+    got, truth, wrong = (t.reshape(-1) for t in (got, exact, wrong))
+    block, of_output = Layout.of([exact]).blocks[0], judgement.value.output is not None
+    return vector_entries(got, truth, wrong, block, of_output=of_output, unit=form.unit)
 
 
 DEFAULT = "float32"
@@ -210,13 +210,13 @@ DEFAULT = "float32"
 
 def beside_float64(sample: Sample) -> CheckResult:
     """Judge a verified sample in every dtype that is asked for."""
-    asked, each = bool(sample.subject.dtypes), arithmetics_of(sample)
-    return together(in_arithmetic(sample, a, asked=asked, in_full=True) for a in each)
+    asked = bool(sample.subject.dtypes)
+    return together(in_arithmetic(sample, a, asked=asked, in_full=True) for a in arithmetics_of(sample))
 
 
 def together(results: Iterable[CheckResult]) -> CheckResult:
     """The results of several dtypes as one."""
-    return functools.reduce(CheckResult.beside, results, CheckResult(outcome=Outcome.NOT_RUN))
+    return functools.reduce(CheckResult.beside, results, NOT_RUN)
 
 
 def arithmetics_of(sample: Sample) -> Iterator[Arithmetic]:
@@ -238,17 +238,18 @@ def in_arithmetic(
         called, made = place.called(), list[Finding]()
         if isinstance(called, NoCall):
             found = no_call(place, called)
-            made = [found] if found is not None and (not rows or is_wrong([found])) else []
+            made = [found] if found is not None and (not rows or errors_of([found])) else []
             missing = Precision(arithmetic.name, "", Closeness.UNKNOWN, reason=called.why)
             rows += [] if rows else [row_of(missing, made)]
-        for judgement in () if isinstance(called, NoCall) else judge_call(*called, briefly=place.is_brief):
-            said = list(findings_of(place, judgement, *called))
-            row = Precision(arithmetic.name, judgement.value.name, judgement.closeness, judgement.worst)
-            told = is_wrong(said) or not place.is_brief or (said and not sample.is_native)
-            rows += [row_of(replace(row, hides=judgement.hides), said)] if told else []
-            made += said
+        else:
+            for j in judge_call(*called, briefly=place.is_brief):
+                said = list(findings_of(place, j, *called))
+                row = Precision(arithmetic.name, j.value.name, j.closeness, j.worst, hides=j.hides)
+                told = errors_of(said) or not place.is_brief or (said and not sample.is_native)
+                rows += [row_of(row, said)] if told else []
+                made += said
         findings += made
-        if is_wrong(made) or (isinstance(called, NoCall) and not place.values):
+        if errors_of(made) or (isinstance(called, NoCall) and not place.values):
             break  # what is wrong there is wrong elsewhere as well
     outcome = outcome_of(findings)
     if outcome is Outcome.PASSED and any(f.code == "GV109" for f in findings):
@@ -258,15 +259,10 @@ def in_arithmetic(
     return CheckResult(tuple(findings), outcome, swept=Swept(precision=tuple(rows)))
 
 
-def is_wrong(findings: Iterable[Finding]) -> bool:
-    """Whether one of them is an error."""
-    return any(f.severity is Severity.ERROR for f in findings)
-
-
 def row_of(row: Precision, findings: Sequence[Finding]) -> Precision:
     """A line of the table; what is suspected and not proven counts as not judged."""
     suspected = Closeness.UNKNOWN if row.closeness is Closeness.WRONG else row.closeness
-    return replace(row, closeness=Closeness.WRONG if is_wrong(findings) else suspected)
+    return replace(row, closeness=Closeness.WRONG if errors_of(findings) else suspected)
 
 
 def findings_of(place: Place, judgement: Judgement, call: NativeCall, truth: Truth) -> Iterator[Finding]:
@@ -280,12 +276,13 @@ def findings_of(place: Place, judgement: Judgement, call: NativeCall, truth: Tru
         is_certain = judgement.gross and (place.is_stated or is_far)
         if is_unstable and not is_certain:
             # Near an end a root loses half of its digits by right.
-            yield from () if excused else (not_stable(place, judgement),)
+            if not excused:
+                yield not_stable(place, judgement)
         elif place.asked or not excused:
             counts = not excused and (place.asked or place.sample.is_native or judgement.is_large)
             yield wrong(place, judgement, Severity.ERROR if counts else Severity.WARNING)
     elif judgement.closeness is Closeness.ROUNDED and not place.arithmetic.autocast_on:
-        yield rounded(place, judgement, declared=place.sample.subject.internals == DEFAULT)
+        yield rounded(place, judgement)
 
 
 def _is_excused(judgement: Judgement, theirs: Judgement | None) -> bool:
@@ -315,13 +312,12 @@ def wrong_natively(sample: Sample) -> tuple[Finding, ...]:
     A vector path takes four floats at a time, and what is left over shows at some sizes only. At special
     values several gradients may be right.
     """
-    errors = (f for f in beside_float64(sample).findings if f.severity is Severity.ERROR)
     return tuple(
-        f for f in errors if f.code not in OF_A_GRADIENT or (f.case and f.case.point is Point.TYPICAL)
+        f
+        for f in errors_of(beside_float64(sample).findings)
+        if f.code not in OF_A_GRADIENT or (f.case and f.case.point is Point.TYPICAL)
     )
 
-
-CAPABILITY = "autocast"
 
 SIXTEEN_BITS = ("bfloat16", "float16")
 """The dtypes to which `torch.autocast` casts."""
@@ -330,14 +326,13 @@ SIXTEEN_BITS = ("bfloat16", "float16")
 def autocast(sample: Sample) -> CheckResult:
     """Judge a sample under autocast to the dtypes that are listed, else to the one that its device has."""
     asked = is_asked(sample.subject)
-    under = arithmetics(sample.subject)
-    result = together(in_arithmetic(sample, a, asked=asked) for a in under)
+    result = together(in_arithmetic(sample, a, asked=asked) for a in arithmetics(sample.subject))
     known = any(row.closeness is not Closeness.UNKNOWN for row in result.swept.precision)
     said = "yes" if known else "no" if any(f.code == UNDER_AUTOCAST for f in result.findings) else ""
     said = "wrong" if result.outcome is Outcome.FAILED else said
     if result.outcome is Outcome.PASSED and said != "yes":
         result = replace(result, outcome=Outcome.NOT_RUN)
-    return replace(result, capabilities=((CAPABILITY, said),) if said else ())
+    return replace(result, capabilities=(("autocast", said),) if said else ())
 
 
 def not_judged(sample: Sample, reason: str) -> CheckResult:
@@ -361,7 +356,7 @@ def arithmetics(subject: Subject) -> Sequence[Arithmetic]:
     settings, kind = subject.settings, kind_of(subject.settings.device)
     cheap = settings.effort is Effort.QUICK or settings.engine is Engine.TORCH
     meant = is_asked(subject) or (not cheap and _declares(subject))
-    if not meant or any(UNDER_AUTOCAST.startswith(prefix) for prefix in settings.ignore):
+    if not meant or UNDER_AUTOCAST.startswith(settings.ignore):
         return ()
     listed = tuple(d for d in subject.dtypes if d in SIXTEEN_BITS)
     if not listed:
