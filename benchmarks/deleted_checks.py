@@ -119,7 +119,7 @@ verifier.questions | CheckResult(outcome=Outcome.NOT_RUN) | table.on_other_devic
 verifier.questions.dtypes | CheckResult() | asked.autocast asked.beside_float64
 verifier.questions | FirstOrder(CheckResult()) | results.judged_alone
 verifier.questions.dtypes | () | asked.wrong_natively
-verifier.questions.dtypes | iter(given[:1]) | places.places_of
+verifier.questions.dtypes | iter(given[:1]) | asked.places_of
 verifier.questions | CheckResult() | contract.contract
 verifier.questions | CheckResult() | results.reference results.surrogate
 verifier.questions | FirstOrder(CheckResult(), proven=True) | results.beyond
@@ -131,7 +131,7 @@ verifier.witnesses | None | kinks.see_ties kinks.see_a_tie_by_values kinks.look_
 verifier.questions | CheckResult(capability="yes") | results.second_order
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input
-verifier.questions | None | first_order.refused_empty
+verifier.questions | None | orders.refused_empty
 verifier.questions | iter(()) | contract._carried_parameters
 verifier.questions | CheckResult(capability="yes") | results.second_order_natively
 verifier.targets | () | discover.unreached

@@ -17,7 +17,7 @@ from gradverify.api.orders import Options
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, VjpProblem
 from gradverify.verifier.questions.findings import WHY
-from gradverify.verifier.questions.first_order import how_it_bends
+from gradverify.verifier.questions.orders import how_it_bends
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.witnessing import Options as Known
 from gradverify.verifier.questions.witnessing import other_values

@@ -56,8 +56,14 @@ from gradverify.verifier.neighbours.values import (
     made_up,
     told_at,
 )
-from gradverify.verifier.questions.findings import declare, if_guessed, invented, undeclared
-from gradverify.verifier.questions.result import NOT_REPEATED, CheckResult
+from gradverify.verifier.questions.findings import (
+    NOT_REPEATED,
+    CheckResult,
+    declare,
+    if_guessed,
+    invented,
+    undeclared,
+)
 from gradverify.verifier.questions.subject import Sample, prepare
 
 Reason = Callable[[Sample, Finding], Finding | None]

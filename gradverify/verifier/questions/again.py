@@ -31,7 +31,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import arguments_of_call
 from gradverify.verifier.numerics.calling import Snapshot, bits_of
-from gradverify.verifier.questions.result import NOT_REPEATED, SAME_NUMBERS, CheckResult, errors_of
+from gradverify.verifier.questions.findings import NOT_REPEATED, SAME_NUMBERS, CheckResult, errors_of
 from gradverify.verifier.questions.subject import Sample, with_defaults
 from gradverify.verifier.questions.verified import (
     Call,

@@ -21,8 +21,7 @@ from torch.autograd import Function
 from gradverify.cases.pairwise import cover
 from gradverify.model import Finding, RaisedError, Severity, Swept
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.questions.findings import listed_names, output_name
-from gradverify.verifier.questions.result import CheckResult
+from gradverify.verifier.questions.findings import CheckResult, listed_names, output_name
 from gradverify.verifier.questions.verified import Variant, Verified, called, is_accident, is_refusal
 
 PADDING = 2

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from gradverify.model import Finding, Severity
-from gradverify.verifier.questions.findings import listed_names
+from gradverify.verifier.questions.findings import CheckResult, FirstOrder, errors_of, listed_names
 from gradverify.verifier.questions.reading import Irregularity, Remark
-from gradverify.verifier.questions.result import CheckResult, FirstOrder, errors_of
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.witnessing import options_of
 
@@ -79,13 +78,11 @@ def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding:
         said = f"backward returned {got} gradients, forward takes {expected} arguments"
         return sample.finding("GV105", said, hint=PLACES)
     name = sample.arguments[remark.position].name
-    code, said, hint = SAID[kind]
-    severity = Severity.ERROR
+    (code, said, hint), severity = SAID[kind], Severity.ERROR
+    wrong = {f.input for f in errors_of(first.result.findings)}
     if kind is Irregularity.DTYPE and (first.single_precision or options_of(sample).is_short):
         severity = Severity.NOTE
-    elif kind is Irregularity.SHAPE_SUMMED and name not in {
-        f.input for f in errors_of(first.result.findings)
-    }:
+    elif kind is Irregularity.SHAPE_SUMMED and name not in wrong:
         said, severity = f"{said}, rightly", Severity.WARNING
     said, hint = (text.format(got=got, expected=expected, name=name) for text in (said, hint))
     return sample.finding(code, said, hint=hint, input=name, severity=severity)

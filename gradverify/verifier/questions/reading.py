@@ -29,9 +29,6 @@ _ARGUMENTS = "_gradverify_arguments"
 _ORIGINAL = "_gradverify_original"
 """Attribute of the wrapper that holds the class's own backward."""
 
-Kinds = tuple[type[tuple[Any, ...]] | type[list[Any]], ...]
-"""What a backward may return several gradients in."""
-
 
 class Irregularity(StrEnum):
     """How a returned gradient differs from what its input asks for."""
@@ -113,7 +110,7 @@ def reading_operator(operator: Operator, reader: Reader) -> Iterator[Reader]:
     """Wrap the backward that an operator's definition holds; `reader` may have read it before."""
     by_name = sum(p.keyword_only for p in parameters_of_schema(operator))
     reader.answered = -by_name or None
-    with wrapped_operator(operator, partial(_reading, reader=reader, several=(tuple,))):
+    with wrapped_operator(operator, partial(_reading, reader=reader, lists=False)):
         yield reader
 
 
@@ -139,17 +136,16 @@ def own_backward(function: type[Function]) -> Any:  # noqa: ANN401 - the user's
     return getattr(backward, _ORIGINAL, backward)
 
 
-def _reading(
-    original: Callable[..., Any], *, reader: Reader, several: Kinds = (tuple, list)
-) -> Callable[..., Any]:
-    """The wrapper. `several` are what a backward returns more than one gradient in: a list may be one."""
+def _reading(original: Callable[..., Any], *, reader: Reader, lists: bool = True) -> Callable[..., Any]:
+    """The wrapper. `lists`: a backward may return several gradients in a list, too."""
 
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # noqa: ANN401
         returned = original(ctx, *grad_outputs)
         arguments = getattr(ctx, _ARGUMENTS, None)
         if arguments is None:
             return returned
-        values = list(returned) if isinstance(returned, several) else [returned]
+        is_several = isinstance(returned, tuple) or (lists and isinstance(returned, list))
+        values = list(returned) if is_several else [returned]
         return _read(values, arguments, reader)
 
     setattr(backward, _ORIGINAL, original)

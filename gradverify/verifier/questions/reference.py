@@ -47,7 +47,7 @@ At = Callable[[Map, Tensor], Tensor | None]
 """Outputs of a problem at a point, or gradients; None where it raises."""
 
 
-def ask_reference(sample: Sample, visible: float, *, gradients: bool = True) -> list[Finding]:
+def ask_reference(sample: Sample, visible: float, *, gradients: bool) -> list[Finding]:
     """GV301 to GV303: values first; where they differ, gradients say nothing.
 
     A gradient that values have shown is right, whatever the reference has for one: `visible` is the error
@@ -247,7 +247,7 @@ def composite_of(sample: Sample) -> CallProblem | None:
 
 
 def reference_problem(
-    sample: Sample, function: Callable[..., Any], names: Sequence[str] = ()
+    sample: Sample, function: Callable[..., Any], names: Sequence[str]
 ) -> Returned[CallProblem] | Raised:
     """The composite reference as a problem over the same inputs, its outputs matched by position.
 

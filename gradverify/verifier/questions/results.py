@@ -23,19 +23,25 @@ from gradverify.verifier.guard.memory import hand_back
 from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.questions.dtypes.asked import OF_A_GRADIENT, in_arithmetic, together
 from gradverify.verifier.questions.dtypes.calls import NO_TRUTH, plainly
-from gradverify.verifier.questions.findings import invented, number
-from gradverify.verifier.questions.first_order import ask_first, disconnected, refused_empty
-from gradverify.verifier.questions.reference import ask_reference, ask_surrogate
-from gradverify.verifier.questions.result import (
+from gradverify.verifier.questions.findings import (
     NOT_RUN,
     SAME_NUMBERS,
     CheckResult,
     FirstOrder,
     Uncovered,
     errors_of,
+    invented,
+    number,
     outcome_of,
 )
-from gradverify.verifier.questions.second_order import ask_second, graph_alone
+from gradverify.verifier.questions.orders import (
+    ask_first,
+    ask_second,
+    disconnected,
+    graph_alone,
+    refused_empty,
+)
+from gradverify.verifier.questions.reference import ask_reference, ask_surrogate
 from gradverify.verifier.questions.structured import wrong_with_structure
 from gradverify.verifier.questions.subject import Native, Sample, graph_of, prepare
 from gradverify.verifier.questions.witnessing import options_of, other_values, witnesses_of

@@ -17,7 +17,7 @@ from gradverify.model import Finding, Severity
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Layout
 from gradverify.verifier.questions.findings import apart, count_of, vector_entries
-from gradverify.verifier.questions.first_order import backward_raised
+from gradverify.verifier.questions.orders import backward_raised
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.witnessing import largest
 from gradverify.verifier.witnesses.answers import Asked

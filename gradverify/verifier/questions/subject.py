@@ -390,10 +390,11 @@ def prepared(
     if isinstance(result, Raised):
         return forward_raised(arguments, result.error, where, inferred=subject.inferred)
     returned = returned_tensors(result.value)
-    continuous = [i for i, r in enumerate(returned) if _is_continuous(r)]
+    tensors = [(i, r) for i, r in enumerate(returned) if isinstance(r, Tensor)]
+    continuous = [i for i, t in tensors if t.is_floating_point() or t.is_complex()]
     connected = [i for i in continuous if returned[i].requires_grad]
     marks = subject.has_python_backward
-    foreign = foreign_kind(result.value) or "no tensor" * (not any(isinstance(r, Tensor) for r in returned))
+    foreign = foreign_kind(result.value) or "no tensor" * (not tensors)
     unread = (f"output {i}, which cannot be read" for i in continuous if bits_of(returned[i]) is None)
     if foreign := foreign or next(unread, ""):
         return nothing(NO_TENSORS, where, foreign)
@@ -487,10 +488,6 @@ def exact_arguments_at(
         return built if isinstance(built, Raised) else with_defaults(built.value, subject)
     built = call_hook(subject.hook, case, draw, device, subject.target.parameters)
     return built if isinstance(built, Raised) else built.value
-
-
-def _is_continuous(value: Any) -> bool:  # noqa: ANN401
-    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
 
 
 def is_given_short(sample: Sample) -> bool:

@@ -13,7 +13,7 @@ from gradverify.model import Outcome, Severity
 from gradverify.verifier.guard.memory import hand_back
 from gradverify.verifier.questions.again import again, growing_memory, overlapping, watched
 from gradverify.verifier.questions.changes import changes
-from gradverify.verifier.questions.result import CheckResult
+from gradverify.verifier.questions.findings import CheckResult
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.verified import Verified, known
 from gradverify.verifier.questions.ways import (

@@ -23,9 +23,8 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.guard.raised_errors import describe
 from gradverify.verifier.numerics.calling import Tensors, copies, returned_tensors, substitute
 from gradverify.verifier.numerics.problem import Layout
-from gradverify.verifier.questions.findings import apart, listed_names
+from gradverify.verifier.questions.findings import CheckResult, FirstOrder, apart, listed_names
 from gradverify.verifier.questions.reading import without_reading
-from gradverify.verifier.questions.result import CheckResult, FirstOrder
 from gradverify.verifier.questions.subject import Sample, Subject
 from gradverify.verifier.questions.verified import (
     Variant,

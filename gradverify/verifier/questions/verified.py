@@ -29,8 +29,7 @@ from gradverify.verifier.numerics.calling import (
     returned_tensors,
 )
 from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, Layout
-from gradverify.verifier.questions.findings import apart, number
-from gradverify.verifier.questions.result import OTHER_VALUES
+from gradverify.verifier.questions.findings import OTHER_VALUES, apart, number
 from gradverify.verifier.questions.subject import Sample, arguments_at, first_line
 from gradverify.verifier.questions.witnessing import largest, options_of
 from gradverify.verifier.witnesses.claim import Map, rows_at
@@ -93,10 +92,19 @@ def called(
     `frozen` are numbers of differentiable inputs that are not to require grad.
     """
     problem, arguments = sample.problem, arguments or sample.arguments
-    leaves, passed = _fresh(arguments, frozen)
-    problem.counter.forward += 1
-    problem.random_states.replay()
+    leaves = copies([a.value for a in arguments if a.differentiable])
+    clones = (leaf.requires_grad_(number not in frozen).clone() for number, leaf in enumerate(leaves))
     with torch.enable_grad():
+        passed = [
+            a.moved(next(clones))
+            if a.differentiable
+            else a.value.clone()
+            if isinstance(a.value, Tensor)
+            else a.value
+            for a in arguments
+        ]
+        problem.counter.forward += 1
+        problem.random_states.replay()
         passed = passed if arrange is None else arrange(passed)
         with problem.around():
             result = guard.call(problem.function, *arguments_of_call(arguments, passed))
@@ -110,22 +118,6 @@ def called(
         said = "returned other outputs than before" if has_tensors else "returned None"
         return Raised(RaisedError(OTHER_OUTPUTS, said))
     return Returned(Call(leaves, tuple(passed), returned, outputs))
-
-
-def _fresh(arguments: Sequence[Argument], frozen: frozenset[int]) -> tuple[Tensors, list[Any]]:
-    """Leaves, and what the target is passed."""
-    leaves = copies([a.value for a in arguments if a.differentiable])
-    clones = (leaf.requires_grad_(number not in frozen).clone() for number, leaf in enumerate(leaves))
-    passed: list[Any] = []
-    with torch.enable_grad():
-        for argument in arguments:
-            value = argument.value
-            if argument.differentiable:
-                value = argument.moved(next(clones))
-            elif isinstance(value, Tensor):
-                value = value.clone()
-            passed.append(value)
-    return leaves, passed
 
 
 def backward(

@@ -24,8 +24,7 @@ from gradverify.verifier.guard.engine import run_every_node
 from gradverify.verifier.inputs.arguments import Argument, OfRanks
 from gradverify.verifier.numerics.calling import as_laid_out
 from gradverify.verifier.questions.again import again, read_unwritten
-from gradverify.verifier.questions.findings import listed_names
-from gradverify.verifier.questions.result import CheckResult
+from gradverify.verifier.questions.findings import CheckResult, listed_names
 from gradverify.verifier.questions.subject import Sample, first_line, placed_on
 from gradverify.verifier.questions.verified import (
     Call,
@@ -259,7 +258,10 @@ def _step(base: Verified, parameters: Sequence[Parameter], variant: Variant) -> 
 
     def arrange(passed: list[Any]) -> list[Any]:
         pairs = zip(sample.arguments, passed, strict=True)
-        return [_as_passed(a, next(rest)) if a.differentiable else value for a, value in pairs]
+        return [
+            value if not a.differentiable else next(rest) if a.step is None else a.moved(next(rest).clone())
+            for a, value in pairs
+        ]
 
     call = called(sample, arrange=arrange)
     if isinstance(call, Raised):
@@ -276,10 +278,6 @@ def _step(base: Verified, parameters: Sequence[Parameter], variant: Variant) -> 
     there = tuple(as_laid_out(p.grad, p) for p in parameters)
     whole = replace(base, gradient=base.gradient + base.inputs.flatten(before))
     return variant.differs(base, whole.difference(there))
-
-
-def _as_passed(argument: Argument, parameter: Parameter) -> Tensor:
-    return parameter if argument.step is None else argument.moved(parameter.clone())
 
 
 DEVICE_HINT = (

@@ -17,7 +17,7 @@ from gradverify.verifier.interpreter.launches import programs
 from gradverify.verifier.neighbours.guesses import Excuses, guarded
 from gradverify.verifier.questions.again import overlapping, read_unwritten
 from gradverify.verifier.questions.contract import RETURNED, contract
-from gradverify.verifier.questions.result import FirstOrder
+from gradverify.verifier.questions.findings import FirstOrder
 from gradverify.verifier.questions.results import beyond as judged_beyond
 from gradverify.verifier.questions.results import judged_alone
 from gradverify.verifier.questions.subject import NoSample, Sample, prepare

@@ -15,7 +15,7 @@ from gradverify.verifier.guard.memory import hand_back
 from gradverify.verifier.questions.again import unrepeatable, written
 from gradverify.verifier.questions.contract import contract, stops_judgement
 from gradverify.verifier.questions.dtypes.asked import autocast, beside_float64, not_judged
-from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
+from gradverify.verifier.questions.findings import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.questions.results import (
     first_order,
     judged_alone,

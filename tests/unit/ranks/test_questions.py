@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gradverify.model import Case, Point, Settings, Target, TargetKind, TensorInput
-from gradverify.verifier.questions.result import CheckResult
+from gradverify.verifier.questions.findings import CheckResult
 from gradverify.verifier.questions.subject import Sample, Subject, prepare
 from gradverify.verifier.questions.table import QUESTIONS, Question, asked
 from gradverify.verifier.questions.verified import Verified, verified

@@ -55,12 +55,12 @@ def deciding_cases(options: object, cases: Sequence[Case]) -> tuple[Case, ...]:
 
     It is native if one of them says so: a kernel may take over from some size on.
     """
-    own = sorted((c for c in cases if c.options == options), key=lambda c: (_entries(c), c.id))
+
+    def size(case: Case) -> tuple[int, str]:
+        return sum(math.prod(t.shape) for i in case.inputs for t in tensors_of(i)), case.id
+
+    own = sorted((c for c in cases if c.options == options), key=size)
     return tuple(dict.fromkeys([*own[:1], *own[-1:]]))
-
-
-def _entries(case: Case) -> int:
-    return sum(math.prod(t.shape) for an_input in case.inputs for t in tensors_of(an_input))
 
 
 def precision_at(case: Case, build: Build) -> Float64 | Native:
