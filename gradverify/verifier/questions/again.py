@@ -25,14 +25,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import ACROSS_CASES, Finding, Severity, TargetKind, tensors_of
+from gradverify.model import ACROSS_CASES, Finding, Severity, TargetKind
 from gradverify.rules import rule
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import arguments_of_call
 from gradverify.verifier.numerics.calling import Snapshot, bits_of
 from gradverify.verifier.questions.findings import NOT_REPEATED, SAME_NUMBERS, CheckResult, errors_of
-from gradverify.verifier.questions.subject import Sample, with_defaults
+from gradverify.verifier.questions.subject import Sample, tensors_in, with_defaults
 from gradverify.verifier.questions.verified import (
     Call,
     Variant,
@@ -338,7 +338,7 @@ def _is_readable(value: Any) -> bool:  # noqa: ANN401
 
 def _declared(sample: Sample) -> set[str | None]:
     """Names of the inputs that the spec declares as written into."""
-    return {t.name for i in sample.case.inputs for t in tensors_of(i) if t.mutated}
+    return {t.name for t in tensors_in(sample.case) if t.mutated}
 
 
 def _written_by_forward(sample: Sample, call: Call, before: dict[int, Snapshot]) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from torch.autograd import Function
 from gradverify.cases.pairwise import cover
 from gradverify.model import Finding, RaisedError, Severity, Swept
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.questions.findings import CheckResult, listed_names, output_name
+from gradverify.verifier.questions.findings import CheckResult, listed_names
 from gradverify.verifier.questions.verified import Variant, Verified, called, is_accident, is_refusal
 
 PADDING = 2
@@ -224,8 +224,8 @@ def _tensors(base: Verified, code: str) -> dict[int, tuple[str, Tensor]]:
     if code == OF_INPUTS:
         passed = [(i, a) for i, a in enumerate(base.sample.arguments) if isinstance(a.value, Tensor)]
         return {i: (f"`{a.name}`", a.moved(a.value.detach())) for i, a in passed if base.is_passed(a)}
-    returned = base.sample.outputs_returned
-    of = [f" of {output_name(p, returned)}" * (returned > 1) for p in base.sample.problem.output_positions]
+    several, positions = base.sample.outputs_returned > 1, base.sample.problem.output_positions
+    of = [f" of output {p}" * several for p in positions]
     return {k: (f"grad_output{of[k]}", g) for k, g in enumerate(base.grad_outputs())}
 
 
@@ -300,7 +300,7 @@ def _finding(base: Verified, row: Row) -> Finding | None:
     outputs = (hide(o) if k in undefined else o for k, o in enumerate(call.value.outputs))
     hidden = Returned(replace(call.value, outputs=tuple(outputs)))
     raising = replace(variant, is_mistake=partial(_is_mistake, {change.code for change in row}))
-    return raising.judged(there, hidden, given, frozenset(range(len(base.names))) - frozen)
+    return raising.judged(there, hidden, given, frozen)
 
 
 def _said(base: Verified, change: Change) -> str:

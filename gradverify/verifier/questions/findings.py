@@ -135,9 +135,10 @@ class FirstOrder:
     @property
     def whole(self) -> Asked | None:
         """The claim with its witnesses where every entry is right: what builds on it may be asked."""
-        answers = {} if self.judgement is None else self.judgement.answers
-        right = all(isinstance(a, Right | Imprecise) for a in answers.values())
-        return self.asked if self.judgement is not None and right else None
+        if self.judgement is None:
+            return None
+        right = all(isinstance(a, Right | Imprecise) for a in self.judgement.answers.values())
+        return self.asked if right else None
 
     @property
     def closed(self) -> bool:
@@ -148,6 +149,11 @@ class FirstOrder:
 def errors_of(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The errors among some findings."""
     return tuple(f for f in findings if f.severity is Severity.ERROR)
+
+
+def is_open(findings: Iterable[Finding]) -> bool:
+    """Whether something could not be verified."""
+    return any(f.code == "GV109" for f in findings)
 
 
 def outcome_of(findings: Iterable[Finding]) -> Outcome:
@@ -222,9 +228,9 @@ def _rounded(matrix: Tensor) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(float(number(value)) for value in row) for row in matrix.tolist())
 
 
-def output_name(position: int, outputs_returned: int) -> str:
+def output_name(sample: Sample, position: int) -> str:
     """How a sentence calls an output: not at all where there is only one."""
-    return f"output {position}" if outputs_returned > 1 else "the output"
+    return f"output {position}" if sample.outputs_returned > 1 else "the output"
 
 
 def gradient_of(sample: Sample, position: int, name: str) -> str:

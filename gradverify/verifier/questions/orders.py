@@ -29,7 +29,6 @@ from gradverify.model import (
     SourceChange,
     indexed,
     shown_path,
-    tensors_of,
 )
 from gradverify.source import definition, is_bound_above
 from gradverify.verifier import guard
@@ -48,6 +47,7 @@ from gradverify.verifier.questions.findings import (
     Uncovered,
     gradient_of,
     imprecise_gradient,
+    is_open,
     not_known,
     number,
     output_name,
@@ -55,7 +55,7 @@ from gradverify.verifier.questions.findings import (
     wrong_second,
 )
 from gradverify.verifier.questions.reading import own_backward
-from gradverify.verifier.questions.subject import Sample, first_line
+from gradverify.verifier.questions.subject import Sample, first_line, tensors_in
 from gradverify.verifier.questions.witnessing import (
     Witnesses,
     cotangents_of,
@@ -78,7 +78,7 @@ from gradverify.verifier.witnesses.answers import (
 from gradverify.verifier.witnesses.claim import Claim, spread_of_rows
 from gradverify.verifier.witnesses.judge import judge
 from gradverify.verifier.witnesses.proof import OF_FLOAT32
-from gradverify.verifier.witnesses.rounding import FACTOR, SIXTEEN_BITS, has_digits_of_float32
+from gradverify.verifier.witnesses.rounding import FACTOR, has_digits_of_float32
 from gradverify.verifier.witnesses.values import alone, probe
 
 
@@ -149,7 +149,7 @@ def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Findi
 
 def disconnected(sample: Sample) -> FirstOrder:
     """GV003."""
-    names = " and ".join(output_name(p, sample.outputs_returned) for p in sample.disconnected)
+    names = " and ".join(output_name(sample, p) for p in sample.disconnected)
     said = f"{names} has no gradient: nothing connects it to the inputs"
     hint = "Something detaches it (no_grad, .data, .detach(), a call that autograd does not know)."
     return FirstOrder(CheckResult.of(sample.finding("GV003", said, hint=hint, output=sample.disconnected[0])))
@@ -172,8 +172,7 @@ def ask_first(sample: Sample, graph: Graph, *, declared: bool, prove: bool) -> F
             raised, outcome = replace(raised, severity=Severity.NOTE), Outcome.NOT_RUN
         return FirstOrder(CheckResult((raised,), outcome), judged=False, raised=raised.raised, asked=asked)
     answers = found.answers
-    every = {pair: _finding(sample, asked, pair, answer) for pair, answer in answers.items()}
-    made = {pair: finding for pair, finding in every.items() if finding is not None}
+    made = {pair: f for pair, a in answers.items() if (f := _finding(sample, asked, pair, a)) is not None}
     new = {pair for pair, a in answers.items() if isinstance(a, Wrong) and not a.again}
     if new and any(f.code == "GV101" for f in made.values()) and (bends := how_it_bends(asked)):
         made = {pair: nonlinear(f, bends) if f.code == "GV101" else f for pair, f in made.items()}
@@ -190,14 +189,12 @@ def ask_first(sample: Sample, graph: Graph, *, declared: bool, prove: bool) -> F
         not_judged=sum(a.count for a in answers.values() if isinstance(a, NotJudged)),
         witnesses=found.witnesses,
     )
-    is_open = result.uncovered or any(f.code == "GV109" for f in made.values())
-    if is_open and result.outcome is Outcome.PASSED:
+    if (result.uncovered or is_open(result.findings)) and result.outcome is Outcome.PASSED:
         result = replace(result, outcome=Outcome.INCONCLUSIVE)
-    known = witnesses.of(sample)
-    sixteen = bool((known.formats or frozenset()) & SIXTEEN_BITS)  # which are carried out in float64 first
     return FirstOrder(
         result,
-        single_precision=known.is_short and not sixteen,
+        # Sixteen bits are carried out in float64 first.
+        single_precision=witnesses.of(sample).is_short and not asked.sixteen,
         proven=all(isinstance(a, Right | Imprecise | NotJudged) for a in answers.values()),
         judged=any(isinstance(a, Right | Wrong | Imprecise) for a in answers.values()),
         asked=asked,
@@ -239,7 +236,7 @@ def _finding(sample: Sample, asked: Asked, pair: tuple[int, int], answer: Answer
 def _at_declared_zeros(sample: Sample, name: str, answer: Wrong) -> bool:
     """Whether an input has no value but 0 there, and its spec says that zeros are valid."""
     x = sample.inputs.flatten(sample.problem.primals)
-    declares = any(t.name == name and 0.0 in t.special for i in sample.case.inputs for t in tensors_of(i))
+    declares = any(t.name == name and 0.0 in t.special for t in tensors_in(sample.case))
     return declares and answer.nonfinite and not any(float(x[e.column]) for e in answer.entries)
 
 

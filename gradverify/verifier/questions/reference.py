@@ -29,7 +29,7 @@ from gradverify.verifier.questions.findings import (
     vector_entries,
 )
 from gradverify.verifier.questions.structured import wrong_with_structure
-from gradverify.verifier.questions.subject import Sample, called_with, first_line
+from gradverify.verifier.questions.subject import Sample, Surrogate, called_with, first_line
 from gradverify.verifier.questions.verified import gradient_at, value_at
 from gradverify.verifier.questions.witnessing import first_asked, options_of
 from gradverify.verifier.witnesses.claim import Map
@@ -47,13 +47,15 @@ At = Callable[[Map, Tensor], Tensor | None]
 """Outputs of a problem at a point, or gradients; None where it raises."""
 
 
-def ask_reference(sample: Sample, visible: float, *, gradients: bool) -> list[Finding]:
+def ask_reference(
+    sample: Sample, function: Callable[..., Any], visible: float, *, gradients: bool
+) -> list[Finding]:
     """GV301 to GV303: values first; where they differ, gradients say nothing.
 
     A gradient that values have shown is right, whatever the reference has for one: `visible` is the error
     that they would have seen.
     """
-    other = _composite(sample, REFERENCE, sample.subject.reference, sample.subject.reference_arguments)
+    other = _composite(sample, REFERENCE, function, sample.subject.reference_arguments)
     if isinstance(other, Finding):
         return [other]
     found = list(_values(sample, other, options_of(sample).epsilon if gradients else SINGLE))
@@ -65,12 +67,9 @@ def ask_reference(sample: Sample, visible: float, *, gradients: bool) -> list[Fi
     return list(map(_of_the_reference, _second_derivatives(sample, other, visible)))
 
 
-def ask_surrogate(sample: Sample) -> list[Finding]:
+def ask_surrogate(sample: Sample, surrogate: Surrogate, function: Callable[..., Any]) -> list[Finding]:
     """GV302 against the surrogate's gradient, GV106 for other grad_outputs; its forward is not compared."""
-    surrogate = sample.subject.surrogate
-    if surrogate is None:
-        return []
-    other = _composite(sample, "surrogate", surrogate.function, surrogate.arguments)
+    other = _composite(sample, "surrogate", function, surrogate.arguments)
     if isinstance(other, Finding):
         return [other]
     found = list(_gradients(sample, other, "surrogate"))
@@ -84,10 +83,9 @@ def ask_surrogate(sample: Sample) -> list[Finding]:
 
 
 def _composite(
-    sample: Sample, called: str, function: Callable[..., Any] | None, names: Sequence[str]
+    sample: Sample, called: str, function: Callable[..., Any], names: Sequence[str]
 ) -> CallProblem | Finding:
     """The composite over the same inputs; GV109 where there is nothing to compare with."""
-    assert function is not None  # noqa: S101 - whoever asks has one
     made = reference_problem(sample, function, names)
     if isinstance(made, Raised):
         why = f"raised {made.error.type}: {first_line(made.error.message)}"
@@ -102,7 +100,7 @@ def _values(sample: Sample, other: CallProblem, epsilon: float) -> Iterator[Find
     """Outputs of another shape, else those with other values than rounding in such a precision explains."""
     mine, positions = sample.problem, other.output_positions
     for position, theirs in zip(positions, other.outputs.blocks, strict=True):
-        own, name = mine.outputs.blocks[mine.output_positions.index(position)], _name(sample, position)
+        own, name = mine.outputs.blocks[mine.output_positions.index(position)], output_name(sample, position)
         if own.shape != theirs.shape:
             said = f"{name} has shape {list(own.shape)}, the reference's has {list(theirs.shape)}"
             hint = "Is it the reference for these inputs, called positionally with what forward gets?"
@@ -110,7 +108,7 @@ def _values(sample: Sample, other: CallProblem, epsilon: float) -> Iterator[Find
             return
     mine = replace(mine, output_positions=positions, outputs=other.outputs)
     for number_of, entries in _differing(sample, (mine, other), value_at, other.outputs, epsilon=epsilon):
-        said = f"{_name(sample, positions[number_of])} of forward differs from the reference"
+        said = f"{output_name(sample, positions[number_of])} of forward differs from the reference"
         hint = "Forward and reference give different values: the gradients are not compared."
         yield _told(sample, "GV301", said, entries, hint=hint, output=positions[number_of])
 
@@ -153,10 +151,6 @@ def _told(
     by = number(abs(worst.actual - worst.expected))
     said = f"{said} at {count_of(entries.wrong, entries.checked)}, by up to {by} ({got}, {called} {wanted})"
     return sample.finding(code, said, entries=entries, **where)
-
-
-def _name(sample: Sample, position: int) -> str:
-    return output_name(position, sample.outputs_returned)
 
 
 def _differing(

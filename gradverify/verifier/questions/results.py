@@ -16,7 +16,7 @@ from itertools import product
 
 import torch
 
-from gradverify.model import Closeness, Finding, Outcome, Point, Precision, Severity, Swept, tensors_of
+from gradverify.model import Closeness, Finding, Outcome, Point, Precision, Severity, Swept
 from gradverify.model.case import points_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.guard.memory import hand_back
@@ -31,6 +31,7 @@ from gradverify.verifier.questions.findings import (
     Uncovered,
     errors_of,
     invented,
+    is_open,
     number,
     outcome_of,
 )
@@ -43,7 +44,7 @@ from gradverify.verifier.questions.orders import (
 )
 from gradverify.verifier.questions.reference import ask_reference, ask_surrogate
 from gradverify.verifier.questions.structured import wrong_with_structure
-from gradverify.verifier.questions.subject import Native, Sample, graph_of, prepare
+from gradverify.verifier.questions.subject import Native, Sample, graph_of, prepare, tensors_in
 from gradverify.verifier.questions.witnessing import options_of, other_values, witnesses_of
 
 SINGLE = "float32"
@@ -102,8 +103,7 @@ def _is_alone(sample: Sample) -> bool:
 
 def _is_typical(sample: Sample) -> bool:
     """Whether floating values are typical: at special ones they are where no floating input has such."""
-    every = [t for i in sample.case.inputs for t in tensors_of(i)]
-    floating = (t for t in every if getattr(torch, t.dtype).is_floating_point)
+    floating = (t for t in tensors_in(sample.case) if getattr(torch, t.dtype).is_floating_point)
     ordinary = not any(t.special or t.ties or t.structure for t in floating)
     special = (sample.point, sample.draw) == (Point.SPECIAL, 0)
     return sample.point is Point.TYPICAL or (special and ordinary and not sample.case.hook)
@@ -157,7 +157,9 @@ def _with_calls(sample: Sample, judge: Callable[[Sample], FirstOrder]) -> FirstO
 def surrogate(sample: Sample) -> CheckResult:
     """Beside the composite whose gradient is meant."""
     meant = sample.subject.surrogate
-    return NOT_RUN if meant is None or meant.function is None else _compared(ask_surrogate(sample))
+    if meant is None or meant.function is None:
+        return NOT_RUN
+    return _compared(ask_surrogate(sample, meant, meant.function))
 
 
 def second_order(sample: Sample) -> CheckResult:
@@ -180,19 +182,19 @@ def second_order(sample: Sample) -> CheckResult:
 
 def reference(sample: Sample, first: FirstOrder) -> CheckResult:
     """Beside the composite that the spec names: its values, and its gradients once the own are verified."""
-    if sample.subject.reference is None:
+    function = sample.subject.reference
+    if function is None:
         return NOT_RUN
     # The reference may be right where values tell nothing.
     visible = 0.0 if first.result.not_judged else first.result.smallest_visible_error or 0.0
-    found = _compared(ask_reference(sample, visible, gradients=first.verified))
+    found = _compared(ask_reference(sample, function, visible, gradients=first.verified))
     return found if found.findings or first.verified else NOT_RUN
 
 
 def _compared(findings: Iterable[Finding]) -> CheckResult:
     """Inconclusive where nothing could be compared."""
     found = CheckResult.of(*findings)
-    is_open = any(f.code == "GV109" for f in found.findings)
-    return replace(found, outcome=Outcome.INCONCLUSIVE) if is_open else found
+    return replace(found, outcome=Outcome.INCONCLUSIVE) if is_open(found.findings) else found
 
 
 def at_undeclared(sample: Sample) -> FirstOrder:
@@ -208,14 +210,12 @@ def at_undeclared(sample: Sample) -> FirstOrder:
         return _as_meant(sample)
     hand_back(sample.inputs.size)
     found = _judged(sample, declared=False)
-    if found.judgement is None:
+    if found.judgement is None or found.asked is None:
         return replace(found, result=NOT_RUN)
     told, drawn = found.result.findings, points_of(sample.case, sample.subject.settings.effort)
     # It was seen to be meant.
-    twice = (sample.point, sample.draw) in drawn and options_of(sample).twice and found.closed
-    if twice and found.asked is not None:
-        second = ask_second(sample, found.asked, prove=False)
-        told += errors_of(second.findings)
+    if (sample.point, sample.draw) in drawn and options_of(sample).twice and found.closed:
+        told += errors_of(ask_second(sample, found.asked, prove=False).findings)
     certain = (f for f in told if f.code != "GV109" or f.suspected)
     return replace(found, result=_hinted(certain, sample.point, found.result.witnesses))
 
@@ -265,7 +265,7 @@ def judged_alone(sample: Sample) -> FirstOrder:
     if rows and all(row.closeness is not Closeness.UNKNOWN for row in rows):
         result = replace(result, swept=replace(result.swept, native=subject.why_native))
     elif sample.is_first_draw and result.outcome in {Outcome.PASSED, Outcome.NOT_RUN}:
-        open_already = result.uncovered or any(f.code == "GV109" for f in result.findings)
+        open_already = result.uncovered or is_open(result.findings)
         unknown = () if open_already else (_not_judged(sample, rows[0].reason if rows else NO_TRUTH),)
         result = replace(result, findings=(*result.findings, *unknown), outcome=Outcome.INCONCLUSIVE)
     return replace(found, result=_of_guesses(result) if subject.inferred else result, single_precision=True)
@@ -284,7 +284,7 @@ def no_float64_path(sample: Sample) -> Finding:
 def second_order_natively(sample: Sample) -> CheckResult:
     """The same of its double backward in float32, which values alone tell nothing of."""
     found = graph_alone(sample)
-    if found.outcome is not Outcome.NOT_RUN or found.capability:
+    if found.capability:
         return found
     told = sample.subject.native == SINGLE and not options_of(sample).alone
     return second_order(sample) if told else NOT_RUN
@@ -310,8 +310,7 @@ def _natively(sample: Sample) -> FirstOrder:
     if outcome_of(others) is Outcome.FAILED:  # digits, or other values: nothing else counts
         return FirstOrder(replace(rounds, findings=others))
     if single is None:  # operations that were recorded in 16 bits are confirmed by nothing
-        told = once and subject.reference is not None
-        return FirstOrder(rounds if told else NOT_RUN)
+        return FirstOrder(NOT_RUN if subject.reference is None else rounds)
     first, known = first_order(single), options_of(sample)
     result, seen = first.result, first.result.smallest_visible_error or 0.0
     row = Precision(subject.native, ALL_OF_IT, Closeness.COARSE, hides=seen)

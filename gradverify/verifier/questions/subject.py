@@ -20,7 +20,19 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.utils import _pytree
 
-from gradverify.model import Case, CasePoint, Doubt, Finding, Point, RaisedError, Settings, Target, TargetKind
+from gradverify.model import (
+    Case,
+    CasePoint,
+    Doubt,
+    Finding,
+    Point,
+    RaisedError,
+    Settings,
+    Target,
+    TargetKind,
+    TensorInput,
+    tensors_of,
+)
 from gradverify.rules import Family, rule
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned, lacking, needs_the_cpu
@@ -320,6 +332,11 @@ class Sample:
         return CasePoint(self.case.id, self.case.sizes, self.case.options, self.point, self.draw)
 
 
+def tensors_in(case: Case) -> list[TensorInput]:
+    """The tensors that the inputs of a case draw."""
+    return [t for an_input in case.inputs for t in tensors_of(an_input)]
+
+
 def called_with(function: Callable[..., Any], positions: Sequence[int]) -> Callable[..., Any]:
     """A function of all arguments that calls one with some of them."""
 
@@ -350,10 +367,11 @@ class InFloat64(Dispatched):  # type: ignore[no-untyped-call]
 
 def _is_short(value: Any) -> bool:  # noqa: ANN401 - any argument of an operation
     dtype = value.dtype if isinstance(value, Tensor) else value
-    return isinstance(dtype, torch.dtype) and _longest(dtype) is not dtype
+    return isinstance(dtype, torch.dtype) and longest(dtype) is not dtype
 
 
-def _longest(dtype: torch.dtype) -> torch.dtype:
+def longest(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the most digits that holds numbers of this one."""
     if dtype.is_complex:
         return torch.complex128
     return torch.float64 if dtype.is_floating_point else dtype
@@ -362,7 +380,7 @@ def _longest(dtype: torch.dtype) -> torch.dtype:
 def _in_float64(value: Any) -> Any:  # noqa: ANN401
     if not _is_short(value):
         return value
-    return value.to(_longest(value.dtype)) if isinstance(value, Tensor) else _longest(value)
+    return value.to(longest(value.dtype)) if isinstance(value, Tensor) else longest(value)
 
 
 def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | NoSample:
@@ -448,12 +466,12 @@ def with_defaults(arguments: tuple[Argument, ...], subject: Subject) -> tuple[Ar
     each.
     """
     defaults = subject.defaults
-    given: dict[str, tuple[Argument, ...]] = {}
+    given: dict[str, list[Argument]] = {}
     trained: list[Argument] = []
     for argument in arguments:
         name = argument.in_list or argument.name
         if name in defaults:
-            given[name] = (*given.get(name, ()), argument)
+            given.setdefault(name, []).append(argument)
         elif subject.target.kind is TargetKind.MODULE and name.startswith("self."):
             trained.append(argument)
         else:
@@ -462,7 +480,7 @@ def with_defaults(arguments: tuple[Argument, ...], subject: Subject) -> tuple[Ar
     if subject.binds_defaults:
         last = len(defaults) - 1
     called = list(defaults.items())[: last + 1]
-    filled = [a for name, default in called for a in given.get(name, (Argument(name, default),))]
+    filled = [a for name, default in called for a in given.get(name, [Argument(name, default)])]
     return (*filled, *trained)
 
 

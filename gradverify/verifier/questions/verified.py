@@ -243,15 +243,15 @@ class Verified:
             return None
         return replace(self, u=u, gradient=gradient)
 
-    def difference(self, got: Gradients, *, only: frozenset[int] | None = None) -> Difference | None:
+    def difference(self, got: Gradients, *, frozen: frozenset[int] = frozenset()) -> Difference | None:
         """Where gradients differ from the verified one by more than rounding and the tolerance.
 
-        `only` are the numbers of the inputs to look at.
+        `frozen` are the numbers of the inputs that have none.
         """
         flat = self.inputs.flatten(got)
-        for position, block in enumerate(self.inputs.blocks):
-            if only is not None and position not in only:
-                flat[block.span] = self.gradient[block.span]
+        for position in frozen:
+            own = self.inputs.blocks[position].span
+            flat[own] = self.gradient[own]
         return self.differs(flat)
 
     def forward_difference(self, outputs: Sequence[Tensor]) -> Difference | None:
@@ -416,7 +416,7 @@ class Variant:
         base: Verified,
         call: Returned[Call] | Raised,
         grad_outputs: Sequence[Tensor | None] = (),
-        only: frozenset[int] | None = None,
+        frozen: frozenset[int] = frozenset(),
     ) -> Finding | None:
         """What is wrong with a changed call: it raises, or gives another result or another gradient."""
         if isinstance(call, Raised):
@@ -426,15 +426,15 @@ class Variant:
             said = f"forward gives another result {self.when}: {moved.place} is {moved.values}{self.than}"
             return base.finding(self.code, said, hint=self.hint, input=self.input, part=self.part)
         given = grad_outputs or base.grad_outputs()
-        return self.gradient(base, backward(base.sample, call.value, given), only)
+        return self.gradient(base, backward(base.sample, call.value, given), frozen)
 
     def gradient(
-        self, base: Verified, result: Returned[Gradients] | Raised, only: frozenset[int] | None = None
+        self, base: Verified, result: Returned[Gradients] | Raised, frozen: frozenset[int] = frozenset()
     ) -> Finding | None:
         """The finding where backward raises, or gives another gradient."""
         if isinstance(result, Raised):
             return self.raised(base, result.error)
-        return self.differs(base, base.difference(result.value, only=only))
+        return self.differs(base, base.difference(result.value, frozen=frozen))
 
     def differs(self, base: Verified, found: Difference | None) -> Finding | None:
         """The finding on a gradient that is another one; GV109 where its own rounding leaves no digit."""

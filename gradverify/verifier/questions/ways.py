@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import Parameter
 
-from gradverify.model import Finding, Severity, Swept, tensors_of
+from gradverify.model import Finding, Severity, Swept
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.guard.engine import run_every_node
@@ -25,7 +25,7 @@ from gradverify.verifier.inputs.arguments import Argument, OfRanks
 from gradverify.verifier.numerics.calling import as_laid_out
 from gradverify.verifier.questions.again import again, read_unwritten
 from gradverify.verifier.questions.findings import CheckResult, listed_names
-from gradverify.verifier.questions.subject import Sample, first_line, placed_on
+from gradverify.verifier.questions.subject import Sample, first_line, placed_on, tensors_in
 from gradverify.verifier.questions.verified import (
     Call,
     Variant,
@@ -183,7 +183,7 @@ def _plain(base: Verified) -> list[tuple[int, Argument]]:
 
 def _pairs(base: Verified) -> Iterator[tuple[int, int]]:
     """Positions of two differentiable arguments for which the same values are valid."""
-    specs = {t.name: replace(t, name="") for i in base.sample.case.inputs for t in tensors_of(i)}
+    specs = {t.name: replace(t, name="") for t in tensors_in(base.sample.case)}
     for (one, a), (other, b) in combinations(_plain(base), 2):
         spec, is_alike = specs.get(a.name), a.value.shape == b.value.shape and a.value.numel()
         if spec and spec == specs.get(b.name) and not spec.make and spec.value is None and is_alike:

@@ -23,7 +23,7 @@ from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.inputs.native_values import native_arguments
 from gradverify.verifier.numerics.calling import Tensors, with_zeros
 from gradverify.verifier.numerics.problem import CallProblem, Counter, Layout
-from gradverify.verifier.questions.subject import Sample, Subject, first_line
+from gradverify.verifier.questions.subject import Sample, Subject, first_line, longest
 from gradverify.verifier.witnesses.derived import Derived, derive
 from gradverify.verifier.witnesses.rounding import DRAWS, STILL
 from gradverify.verifier.witnesses.rounding import Arithmetic as Erring
@@ -121,7 +121,7 @@ class Arithmetic:
 
 def plainly(dtype: str, inside: str = "") -> Arithmetic:
     """Inputs and operations in one dtype; those inside in a shorter format, if it is one."""
-    formats = (dtype, inside) if inside else (dtype,)
+    formats = filter(None, (dtype, inside))
     return Arithmetic(dtype, max(formats, key=lambda name: torch.finfo(getattr(torch, name)).eps))
 
 
@@ -292,7 +292,7 @@ class Truth:
     @staticmethod
     def of(problem: CallProblem, call: NativeCall) -> Truth | Raised:
         """That of a map over the inputs of a call."""
-        wide = tuple(u.to(_wide(u.dtype)) for u in call.cotangents)
+        wide = tuple(u.to(longest(u.dtype)) for u in call.cotangents)
         values = values_of(problem, wide)
         return values if isinstance(values, Raised) else Truth(problem, wide, values)
 
@@ -304,9 +304,9 @@ class Truth:
         """
         small = sum(p.numel() for p in self.problem.primals) <= MOST_ELEMENTS
         # Operations err by up to twice the unit that they are given.
-        off = self.moved(TRIED, erring=TRIED / 2, still=STILL) if small else ()
-        each = [one / TRIED for one in off] or [torch.zeros(STILL, 1) for _ in self.values]
-        return tuple(one if bool(one[:STILL].any()) else None for one in each)
+        off = self.moved(TRIED, erring=TRIED / 2, still=STILL) if small else None
+        each = off or [torch.zeros(STILL, 1)] * len(self.values)
+        return tuple(one / TRIED if bool(one[:STILL].any()) else None for one in each)
 
     def moved(self, unit: float, *, erring: float = 0.0, still: int = 0) -> list[Tensor]:
         """Deviations of each value (draws × shape) at inputs moved by up to a unit at random, or still.
@@ -350,7 +350,7 @@ def in_float64(
 ) -> CallProblem | None:
     """The map in float64 that a call without a float64 path is held against, at the same inputs (`exact`)."""
     made = composite(subject, native, outputs)
-    wide = tuple(replace(b, dtype=_wide(b.dtype)) for b in native.outputs.blocks)
+    wide = tuple(replace(b, dtype=longest(b.dtype)) for b in native.outputs.blocks)
     return None if made is None else replace(made, arguments=tuple(exact), outputs=Layout(wide))
 
 
@@ -374,10 +374,6 @@ def exact_arguments(sample: Sample) -> Sequence[Argument]:
     """The values that a native sample is called with, in float64."""
     pair = native_arguments(sample.exact, sample.subject.native)
     return sample.arguments if pair is None else pair[1]
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.complex128 if dtype.is_complex else torch.float64
 
 
 def as_plain_operations(subject: Subject, call: NativeCall) -> tuple[Tensor, ...] | None:

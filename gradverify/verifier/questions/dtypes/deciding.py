@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Case, Effort, Finding, Point, tensors_of
+from gradverify.model import Case, Effort, Finding, Point
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.interpreter.launches import launches, programs, watch_kernels
@@ -28,6 +28,7 @@ from gradverify.verifier.questions.subject import (
     Subject,
     first_line,
     prepare,
+    tensors_in,
 )
 from gradverify.verifier.witnesses.rounding import has_digits_of_float32
 from gradverify.verifier.witnesses.values import probe
@@ -57,7 +58,7 @@ def deciding_cases(options: object, cases: Sequence[Case]) -> tuple[Case, ...]:
     """
 
     def size(case: Case) -> tuple[int, str]:
-        return sum(math.prod(t.shape) for i in case.inputs for t in tensors_of(i)), case.id
+        return sum(math.prod(t.shape) for t in tensors_in(case)), case.id
 
     own = sorted((c for c in cases if c.options == options), key=size)
     return tuple(dict.fromkeys([*own[:1], *own[-1:]]))

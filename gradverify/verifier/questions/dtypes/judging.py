@@ -179,16 +179,16 @@ def _absorbed(call: NativeCall, truth: Truth) -> list[Tensor]:
     return found
 
 
-def sixteen_bits(judgement: Judgement, fewest: int = 3) -> str:
+def sixteen_bits(judgement: Judgement) -> str:
     """The dtype of 16 bits whose numbers a longer value consists of where the truth does not; else empty.
 
-    At the least so many entries: by chance one is such a number, once in 2^13.
+    At the least three entries: by chance one is such a number, once in 2^13.
     """
     got, truth = judgement.got, judgement.truth
     for name in () if judgement.form.unit > SINGLE_UNIT else ("bfloat16", "float16"):
         dtype: torch.dtype = getattr(torch, name)
         telling = (truth.to(dtype).double() != truth) & (got != 0)
-        if int(telling.sum()) >= fewest and (got.to(dtype).double() == got)[telling].all():
+        if int(telling.sum()) >= 3 and (got.to(dtype).double() == got)[telling].all():
             return name
     return ""
 
@@ -263,7 +263,7 @@ SINGLE = Limits(entry=200.0, slice=80.0, whole=20.0, slope=torch.inf)
 
 
 def beyond_rounding(
-    value: Tensor, truth: Tensor, form: Format, noise: Tensor | None = None
+    value: Tensor, truth: Tensor, form: Format, noise: Tensor | None
 ) -> tuple[float, float | None]:
     """Test B: the error in units of what rounding intermediates explains, infinite where that is no number.
 
