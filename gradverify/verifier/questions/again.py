@@ -78,7 +78,7 @@ OVERLAPPED = replace(
 
 def again(base: Verified) -> CheckResult:
     """The verified call again: in fresh memory full of NaN, and as it is where that makes a difference."""
-    sample, is_alone = base.sample, base.sample.subject.across is None
+    sample, is_alone = base.sample, base.subject.across is None
     filled = ran(sample, fill=True) if is_alone else None
     if filled and torch.equal(filled.values, base.values) and torch.equal(filled.gradient, base.gradient):
         return CheckResult.of(calls=["again", "memory full of NaN"])
@@ -208,7 +208,7 @@ def _overlapped(base: Verified, later: Sample, variant: Variant) -> Finding | No
 
     Where a module refuses that, as after a write into what it saved, nothing is wrong yet.
     """
-    sample, twice = base.sample, base.sample.subject.again
+    sample, twice = base.sample, base.subject.again
     if twice is not None and sample.case.init == later.case.init:
         others = later.arguments
         function = twice(arguments_of_call(others, [a.value for a in others]))
@@ -385,7 +385,7 @@ def _held(sample: Sample, call: Call, grad_outputs: Sequence[Tensor]) -> Iterato
 def _on_ctx(base: Verified, call: Call) -> Iterator[Finding]:
     """A warning for an input or output of the call that is an attribute of ctx."""
     inputs = list(zip(base.sample.arguments, call.passed, strict=True))
-    kept = getattr(call.node, "__dict__", {}) if base.sample.subject.across is None else {}
+    kept = getattr(call.node, "__dict__", {}) if base.subject.across is None else {}
     for attribute, tensor in list(kept.items()):
         name = next((a.name for a, p in inputs if p is tensor and a.differentiable), None)
         if name or any(o is tensor for o in call.outputs):

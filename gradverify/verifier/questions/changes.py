@@ -182,8 +182,9 @@ class Change:
 
     @property
     def each(self) -> tuple[Change, ...]:
-        """The same of one tensor at a time; none of what has no layout."""
-        places = sorted(self.places)[:MOST_ALONE] if self.layout is not None else ()
+        """The same of one tensor at a time; none where it is one already, or has no layout."""
+        several = self.layout is not None and len(self.places) > 1
+        places = sorted(self.places)[:MOST_ALONE] if several else ()
         return tuple(replace(self, places=frozenset({place})) for place in places)
 
 
@@ -192,7 +193,7 @@ Row = Sequence[Change]
 
 def changes(base: Verified) -> CheckResult:
     """Every pair of changes at the first case, each once at other options, a few together at other sizes."""
-    subject = base.sample.subject
+    subject = base.subject
     kinds, nothing = list(_kinds(base)), _undefined(base)[-1:]
     if not subject.is_base or subject.brief:
         kinds = [([], [*strong, *once]) for strong, once in kinds]
@@ -213,7 +214,7 @@ def _kinds(base: Verified) -> Iterator[tuple[list[Change], list[Change]]]:
         yield _layouts(base, OF_GRAD_OUTPUT, STRONG), _layouts(base, OF_GRAD_OUTPUT, ONCE[OF_GRAD_OUTPUT])
     if not base.draws and "GV402" not in base.found:
         strong = _layouts(base, OF_INPUTS, STRONG)
-        alone = [one for change in strong[:1] if len(change.places) > 1 for one in change.each]
+        alone = [one for change in strong[:1] for one in change.each]
         yield strong, [*_layouts(base, OF_INPUTS, ONCE[OF_INPUTS]), *alone]
     yield _subsets(base), []
     yield [] if base.draws else _undefined(base)[:-1], []
@@ -243,7 +244,7 @@ def _subsets(base: Verified) -> list[Change]:
     count = len(base.names)
     sizes = range(1, count) if count <= ALL_SUBSETS else (1, count - 1)
     found = []
-    for size in sizes[: 1 if base.sample.subject.brief else None]:
+    for size in sizes[: 1 if base.subject.brief else None]:
         for chosen in combinations(range(count), size):
             names = listed_names([base.names[k] for k in chosen])
             said = f"only {names} require{'s' * (size == 1)} grad"
@@ -256,7 +257,7 @@ def _undefined(base: Verified) -> list[Change]:
     names = [name for name, _ in _tensors(base, OF_GRAD_OUTPUT).values()]
     sets = {name: {k} for k, name in enumerate(names[:MOST_ALONE])} if len(names) > 1 else {}
     sets["grad_output of every output" if sets else "grad_output"] = {*range(len(names))}
-    if not base.sample.subject.has_python_backward:
+    if not base.subject.has_python_backward:
         return []
     return [Change(UNDEFINED, frozenset(k), f"{said} is undefined (None)") for said, k in sets.items()]
 
@@ -314,7 +315,7 @@ def _said(base: Verified, change: Change) -> str:
 
 def _narrowed(base: Verified, row: Row, shown: Finding) -> tuple[Row, Finding]:
     """The fewest changes of a call that show something, and what: one tensor's, one, two, or all."""
-    each = [(one,) for c in row for one in (*(c.each if len(c.places) > 1 else ()), c)]
+    each = [(one,) for c in row for one in (*c.each, c)]
     parts = [*each, *combinations(row, 2)] if len(row) > 1 else each[:-1]
     found = [(part, f) for part in parts if (f := _finding(base, part))]
     return max([*found, (row, shown)], key=lambda pair: _is_error(pair[1]))

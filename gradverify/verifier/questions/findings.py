@@ -208,16 +208,15 @@ def map_of(
     rows, columns = wrong.shape
     if rows > MAP_LIMIT or columns > MAP_LIMIT or rows * columns < 2 or not wrong.any():
         return None
-    finite = torch.where(difference.isfinite(), difference, torch.zeros_like(difference))
-    largest = finite[wrong].max().item() or 1.0
-    thresholds = tuple(float(f"{largest * share:.1g}") for share in (0.01, 0.1, 0.5))
-    steps = torch.stack([~(difference < t) for t in thresholds]).sum(dim=0)
+    largest = torch.where(difference.isfinite(), difference, 0.0)[wrong].max().item() or 1.0
+    slight, half, most = (float(f"{largest * share:.1g}") for share in (0.01, 0.1, 0.5))
+    steps = torch.stack([~(difference < t) for t in (slight, half, most)]).sum(dim=0)
     levels = torch.where(wrong, 1 + steps, 0).tolist()
     return JacobianMap(
         row_labels=tuple(indexed(names[0], output.index(output.start + i)) for i in range(rows)),
         column_labels=tuple(indexed(names[1], source.index(source.start + j)) for j in range(columns)),
         levels=tuple(map(tuple, levels)),
-        thresholds=(thresholds[0], thresholds[1], thresholds[2]),
+        thresholds=(slight, half, most),
         actual=_rounded(claimed),
         expected=_rounded(expected),
     )

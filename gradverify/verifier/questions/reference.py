@@ -29,7 +29,7 @@ from gradverify.verifier.questions.findings import (
     vector_entries,
 )
 from gradverify.verifier.questions.structured import wrong_with_structure
-from gradverify.verifier.questions.subject import Sample, Surrogate, called_with, first_line
+from gradverify.verifier.questions.subject import Sample, Surrogate, UserCode, called_with, first_line
 from gradverify.verifier.questions.verified import gradient_at, value_at
 from gradverify.verifier.questions.witnessing import first_asked, options_of
 from gradverify.verifier.witnesses.claim import Map
@@ -47,9 +47,7 @@ At = Callable[[Map, Tensor], Tensor | None]
 """Outputs of a problem at a point, or gradients; None where it raises."""
 
 
-def ask_reference(
-    sample: Sample, function: Callable[..., Any], visible: float, *, gradients: bool
-) -> list[Finding]:
+def ask_reference(sample: Sample, function: UserCode, visible: float, *, gradients: bool) -> list[Finding]:
     """GV301 to GV303: values first; where they differ, gradients say nothing.
 
     A gradient that values have shown is right, whatever the reference has for one: `visible` is the error
@@ -67,7 +65,7 @@ def ask_reference(
     return list(map(_of_the_reference, _second_derivatives(sample, other, visible)))
 
 
-def ask_surrogate(sample: Sample, surrogate: Surrogate, function: Callable[..., Any]) -> list[Finding]:
+def ask_surrogate(sample: Sample, surrogate: Surrogate, function: UserCode) -> list[Finding]:
     """GV302 against the surrogate's gradient, GV106 for other grad_outputs; its forward is not compared."""
     other = _composite(sample, "surrogate", function, surrogate.arguments)
     if isinstance(other, Finding):
@@ -83,7 +81,7 @@ def ask_surrogate(sample: Sample, surrogate: Surrogate, function: Callable[..., 
 
 
 def _composite(
-    sample: Sample, called: str, function: Callable[..., Any], names: Sequence[str]
+    sample: Sample, called: str, function: UserCode, names: Sequence[str]
 ) -> CallProblem | Finding:
     """The composite over the same inputs; GV109 where there is nothing to compare with."""
     made = reference_problem(sample, function, names)
@@ -241,7 +239,7 @@ def composite_of(sample: Sample) -> CallProblem | None:
 
 
 def reference_problem(
-    sample: Sample, function: Callable[..., Any], names: Sequence[str]
+    sample: Sample, function: UserCode, names: Sequence[str]
 ) -> Returned[CallProblem] | Raised:
     """The composite reference as a problem over the same inputs, its outputs matched by position.
 

@@ -53,6 +53,9 @@ from gradverify.verifier.questions.reading import Reader
 from gradverify.verifier.ranks.across import Across
 from gradverify.verifier.targets.operators import Operator
 
+UserCode = Callable[..., Any]
+"""What it takes and returns is not known."""
+
 NOT_BUILT = (
     "the inputs could not be built: {said}",
     "Correct what builds them: `arguments:` is f(generator, device, dtype, **sizes), `make:` f(..., shape).",
@@ -128,7 +131,7 @@ def first_line(text: str) -> str:
 class Surrogate:
     """What a spec declares about a deliberate gradient."""
 
-    function: Callable[..., Any] | None = None
+    function: UserCode | None = None
     """The composite whose gradient is meant; None where only a reason is given."""
     arguments: tuple[str, ...] = ()
     """Names of the inputs it is called with; empty: what forward got."""
@@ -164,17 +167,17 @@ class Subject:
     """A target ready to be called."""
 
     target: Target
-    function: Callable[..., Any]
+    function: UserCode
     """`Class.apply` or the callable itself."""
     settings: Settings
     reader: Reader | None = None
     """Reads backward's raw returns; None for callables, whose backward is not one Python function."""
-    reference: Callable[..., Any] | None = None
+    reference: UserCode | None = None
     reference_arguments: tuple[str, ...] = ()
     """Names of the arguments that the reference is called with; empty: what forward got."""
     outputs: tuple[int, ...] | None = None
     """Positions of the outputs to differentiate; None for all that are differentiable."""
-    hook: Callable[..., Any] | None = None
+    hook: UserCode | None = None
     inferred: bool = False
     doubts: tuple[Doubt, ...] = ()
     """What of inferred inputs was invented."""
@@ -197,7 +200,7 @@ class Subject:
     """Every parameter of forward in call order; those with a default have it as value, the others `...`."""
     options: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """The values of each option in all cases, by its name."""
-    own_forward: Callable[..., Any] | None = None
+    own_forward: UserCode | None = None
     """A Function's forward without autograd's wrapping; None for anything else."""
     function_class: type[Function] | None = None
     """The Function itself; None for anything else."""
@@ -213,11 +216,11 @@ class Subject:
     """No listed case comes before this one: what is asked once is asked here."""
     is_first_of_options: bool = True
     """No case before this one has its combination of options: what is asked once for each is asked here."""
-    again: Callable[[Sequence[Any]], Callable[..., Any]] | None = None
+    again: Callable[[Sequence[Any]], UserCode] | None = None
     """Of a module: see `BuiltModule.again`."""
     learnt: dict[object, Any] = field(default_factory=dict)
     """What was learnt of the target from sample to sample."""
-    rebuilt: Callable[[str], Callable[..., Any]] | None = None
+    rebuilt: Callable[[str], UserCode] | None = None
     """A module's call with the module built on another device; None for what needs no building."""
 
     @property
@@ -254,7 +257,7 @@ class Subject:
             self.reader.expect(result, arguments)
         return result
 
-    def reference_by_name(self, parameters: Sequence[str]) -> Callable[..., Any] | None:
+    def reference_by_name(self, parameters: Sequence[str]) -> UserCode | None:
         """The reference as a function of what forward gets, None where there is none."""
         if self.reference is None or not self.reference_arguments:
             return self.reference
@@ -337,7 +340,7 @@ def tensors_in(case: Case) -> list[TensorInput]:
     return [t for an_input in case.inputs for t in tensors_of(an_input)]
 
 
-def called_with(function: Callable[..., Any], positions: Sequence[int]) -> Callable[..., Any]:
+def called_with(function: UserCode, positions: Sequence[int]) -> UserCode:
     """A function of all arguments that calls one with some of them."""
 
     def call(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
@@ -371,7 +374,7 @@ def _is_short(value: Any) -> bool:  # noqa: ANN401 - any argument of an operatio
 
 
 def longest(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of the most digits that holds numbers of this one."""
+    """The floating dtype of the most digits that holds numbers of this one; of others the same."""
     if dtype.is_complex:
         return torch.complex128
     return torch.float64 if dtype.is_floating_point else dtype

@@ -30,7 +30,7 @@ from gradverify.verifier.numerics.calling import (
 )
 from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, Layout
 from gradverify.verifier.questions.findings import OTHER_VALUES, apart, number
-from gradverify.verifier.questions.subject import Sample, arguments_at, first_line
+from gradverify.verifier.questions.subject import Sample, Subject, arguments_at, first_line
 from gradverify.verifier.questions.witnessing import largest, options_of
 from gradverify.verifier.witnesses.claim import Map, rows_at
 from gradverify.verifier.witnesses.rounding import FACTOR, OF_A_ROW, spread
@@ -197,6 +197,11 @@ class Verified:
     """Gradients for other grad_outputs, by these."""
 
     @property
+    def subject(self) -> Subject:
+        """The target."""
+        return self.sample.subject
+
+    @property
     def inputs(self) -> Layout:
         """Layout of the differentiable inputs."""
         return self.sample.inputs
@@ -213,7 +218,7 @@ class Verified:
 
     def is_passed(self, argument: Argument) -> bool:
         """Whether the caller passes this argument: a module allocates its own parameters."""
-        is_module = self.sample.subject.target.kind is TargetKind.MODULE
+        is_module = self.subject.target.kind is TargetKind.MODULE
         return not (is_module and argument.name.startswith("self."))
 
     def grad_outputs(self) -> Tensors:
@@ -310,7 +315,7 @@ class Verified:
         return torch.zeros_like(like) if moved is None else FACTOR * moved.nan_to_num(0.0, 0.0, 0.0)
 
     def _tolerance(self, base: Tensor, layout: Layout) -> Tensor:
-        settings, size = self.sample.subject.settings, base.abs().nan_to_num(0.0, 0.0, 0.0)
+        settings, size = self.subject.settings, base.abs().nan_to_num(0.0, 0.0, 0.0)
         bound = torch.full_like(base, settings.atol)
         for block in (b for b in layout.blocks if b.stop > b.start):
             eps, own = torch.finfo(block.dtype).eps, size[block.span]

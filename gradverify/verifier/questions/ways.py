@@ -142,7 +142,7 @@ def saved_elsewhere(base: Verified) -> Iterator[Way]:
 @_in_turn
 def late_ranks(base: Verified) -> Iterator[Way]:
     """GV410: the same with one rank that comes late to every collective."""
-    across = base.sample.subject.across
+    across = base.subject.across
     for rank in range(min(base.sample.case.world, 2)) if across is not None else ():
         when = f"when rank {rank} comes late to every collective"
         variant = Variant("GV410", when, LATE_HINT, is_mistake=lambda _: True)
@@ -152,7 +152,7 @@ def late_ranks(base: Verified) -> Iterator[Way]:
 
 def other_group(base: Verified) -> CheckResult:
     """GV724: the same in a part of a larger world. Not asked where an integer, maybe a rank, is passed."""
-    across = base.sample.subject.across
+    across = base.subject.across
     numbers = any(type(a.value) is int or isinstance(a.value, OfRanks) for a in base.sample.arguments)
     if across is None or across.in_other_group is None or numbers:
         return CheckResult()
@@ -292,7 +292,7 @@ CPU_ONLY = "If it is meant for some devices alone, name them in its spec: `devic
 def other_devices(base: Verified) -> CheckResult:
     """GV701: every other device that the run asks for, up to the first where something is wrong."""
     result = CheckResult()
-    for device in base.sample.subject.other_devices:
+    for device in base.subject.other_devices:
         findings = _on_device(base, device)
         if findings:
             return result.beside(CheckResult.of(*findings))
@@ -301,7 +301,7 @@ def other_devices(base: Verified) -> CheckResult:
 
 
 def _on_device(base: Verified, device: str) -> list[Finding]:
-    here = base.sample.subject.settings.device
+    here = base.subject.settings.device
     placed = placed_on(device, base.sample)
     call = placed if isinstance(placed, Raised) else called(placed.value)
     if base.draws or isinstance(placed, Raised) or isinstance(call, Raised):

@@ -28,7 +28,7 @@ from gradverify.verifier.witnesses.derived import Derived, derive
 from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
 from gradverify.verifier.witnesses.proof import proved
 from gradverify.verifier.witnesses.rounding import FACTOR, SHORT, Formats, has_digits_of_float32
-from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Values, probe
+from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Steps, Values, probe
 
 OF_SECOND = 1e-6
 """Relative tolerance of second derivatives in float64: two formulas in a row."""
@@ -64,9 +64,14 @@ class Options:
         return bool((self.formats or frozenset()) & SHORT)
 
     @property
+    def steps(self) -> Steps:
+        """Of differences of forward's values."""
+        return FLOAT32 if self.is_short else FLOAT64
+
+    @property
     def epsilon(self) -> float:
         """Forward's precision."""
-        return (FLOAT32 if self.is_short else FLOAT64).epsilon
+        return self.steps.epsilon
 
 
 @dataclass
@@ -112,11 +117,10 @@ def other_values(sample: Sample, graph: Graph, known: Options) -> bool:
     known.formats |= {f for t in again.value for f in seen.of(t)}
     known.met = known.formats | seen.met
     known.made = seen.made if problem.outputs.is_double and not known.is_short else ""
-    hidden = any(map(seen.is_from_outside, again.value))
-    if hidden and problem.outputs.is_double and has_digits_of_float32(problem.outputs.flatten(again.value)):
+    hidden, now = any(map(seen.is_from_outside, again.value)), problem.outputs.flatten(again.value)
+    if hidden and problem.outputs.is_double and has_digits_of_float32(now):
         known.formats |= {torch.float32}
-    before, now = problem.outputs.flatten(graph.outputs), problem.outputs.flatten(again.value)
-    if _same(before, now):
+    if _same(problem.outputs.flatten(graph.outputs), now):
         return False
     repeated = problem.evaluate(problem.primals)  # with a graph it may be another function
     return not isinstance(repeated, Raised) and not _same(now, problem.outputs.flatten(repeated.value))
@@ -137,13 +141,12 @@ def first_order(sample: Sample, graph: Graph, *, declared: bool) -> Asked:
     known, function = witnesses.of(sample), sample.subject.function_class
     held = _held(sample)
     derived, hides = _derived(sample, graph, held)
-    steps, bounds = FLOAT32 if known.is_short else FLOAT64, _bounds(sample)
     loops = bool(iterates(sample.subject.function if function is None else function.forward))
     again = witnesses.wrong if declared or not loops else ()
     return Asked(
         problem=problem,
         claim=Claim(problem, graph),
-        values=Values(problem, steps=steps, bounds=bounds, held=held),
+        values=Values(problem, steps=known.steps, bounds=_bounds(sample), held=held),
         derived=derived,
         hides=hides,
         trust=known.first,
@@ -290,10 +293,9 @@ def jacobians_of(asked: Asked | None) -> Jacobians | None:
     """Of a target, or of its backward; None where it raises, gives no numbers, or too many."""
     if asked is None or asked.problem.outputs.size > MOST_ROWS:
         return None
-    values, count = asked.values, asked.problem.outputs.size
+    values, rows = asked.values, units(asked.problem.outputs.size)
     if not bool(values.centre.isfinite().any()):
         return None
-    rows = units(count)
     found = asked.claim.afresh().rows(rows)
     claimed = torch.zeros(len(rows), len(values.x)).double() if isinstance(found, Raised) else found
     if asked.derived is not None and not asked.trust.confirmed:

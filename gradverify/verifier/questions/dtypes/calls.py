@@ -23,7 +23,7 @@ from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.inputs.native_values import native_arguments
 from gradverify.verifier.numerics.calling import Tensors, with_zeros
 from gradverify.verifier.numerics.problem import CallProblem, Counter, Layout
-from gradverify.verifier.questions.subject import Sample, Subject, first_line, longest
+from gradverify.verifier.questions.subject import Sample, Subject, UserCode, first_line, longest
 from gradverify.verifier.witnesses.derived import Derived, derive
 from gradverify.verifier.witnesses.rounding import DRAWS, STILL
 from gradverify.verifier.witnesses.rounding import Arithmetic as Erring
@@ -39,8 +39,6 @@ MOST_ELEMENTS = 1_000_000
 
 SINGLE_UNIT = 2.0**-24
 """Unit roundoff of float32 (IEEE 754): what careful kernels compute with inside."""
-
-_REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Format:
 
 def format_of(dtype: torch.dtype) -> Format:
     """The format of a floating dtype, or of the parts of a complex one."""
-    real = _REAL.get(dtype, dtype)
+    real = dtype.to_real()
     info = torch.finfo(real)
     return Format(real, info.eps / 2, info.smallest_normal * info.eps / 2, info.max)
 
@@ -106,7 +104,7 @@ class Arithmetic:
         made: torch.dtype = getattr(torch, self.rounds_to)
         return made
 
-    def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def of(self, function: UserCode) -> UserCode:
         """The function as this arithmetic calls it: backward comes after autocast, as in training."""
         if not self.autocast_on:
             return function
