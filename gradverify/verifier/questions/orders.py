@@ -100,18 +100,19 @@ def refused_empty(sample: Sample) -> FirstOrder | None:
     if isinstance(result, Raised):
         error = result.error
         said = f"backward raised {error.type} for an empty input: {first_line(error.message)}"
-        found = sample.finding("GV412", said, hint=EMPTY, severity=Severity.ERROR, raised=error)
+        found = sample.finding("GV412", said, hint=EMPTY, raised=error)
         return FirstOrder(CheckResult.of(found))
     gradient = inputs.flatten(result.value)
     is_given_nothing = any(isinstance(a.value, Tensor) and not a.value.numel() for a in sample.arguments)
-    if not (gradient != 0).any() or not is_given_nothing:
+    wrong = gradient != 0
+    if not wrong.any() or not is_given_nothing:
         return None
-    worst = int((gradient != 0).int().argmax())
+    worst = int(wrong.int().argmax())
     number_of = inputs.block_of(worst)
     name = problem.input_names[number_of]
     place, value = indexed(name, inputs.blocks[number_of].index(worst)), number(gradient[worst].item())
     said = f"what forward returns is empty, and the gradient of {place} is {value}, not 0"
-    found = sample.finding("GV412", said, hint=OF_NOTHING, input=name, severity=Severity.ERROR)
+    found = sample.finding("GV412", said, hint=OF_NOTHING, input=name)
     return FirstOrder(CheckResult.of(found))
 
 

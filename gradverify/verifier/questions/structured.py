@@ -133,15 +133,16 @@ def wrong_with_structure(sample: Sample, asked: Asked) -> Iterator[Finding]:
         return
     usual, every, beside = found[0], found[1 : len(made) + 1], iter(found[len(made) + 1 :])
     for k, (s, u) in enumerate(made.items()):
-        mine = every[k] * 2.0**-s.bits
+        scale = 2.0**-s.bits
+        mine, plain = every[k] * scale, u * scale
         if derived is not None:
-            theirs = derived[k] * 2.0**-s.bits
+            theirs = derived[k] * scale
         else:
             mine, theirs = (mine, usual) if s.bits else (mine + usual, next(beside))
         # Where terms cancel, what is left of them is rounding.
         least = FACTOR * asked.values.steps.epsilon * largest(usual)
-        is_more = ~((mine - theirs).abs() <= least * max(1.0, float(u.abs().max()) * 2.0**-s.bits))
-        row = _again(asked, s, u, w) if bool((_differ(asked, s, u, mine, theirs) & is_more).any()) else None
+        is_more = ~((mine - theirs).abs() <= least * max(1.0, float(plain.abs().max())))
+        row = _again(asked, s, u, w) if bool((_differ(asked, plain, mine, theirs) & is_more).any()) else None
         if row is not None and not (s.bits and _sets_in_gradually(asked, row)):
             fewer = s.bits < 0 and asked.iterates and _takes_fewer_steps(asked, row)
             yield _finding(sample, row, Severity.WARNING if fewer else Severity.ERROR)
@@ -154,9 +155,9 @@ def _derived(asked: Asked, made: dict[Structure, Tensor]) -> Tensor | None:
     return None if isinstance(found, Raised) else found
 
 
-def _differ(asked: Asked, s: Structure, u: Tensor, mine: Tensor, theirs: Tensor) -> Tensor:
-    """Entries of two gradients, scaled back, that differ by more than the judge lets claim and derived."""
-    return differing(asked, mine[None], theirs[None], u[None] * 2.0**-s.bits)[0] & theirs.isfinite()
+def _differ(asked: Asked, plain: Tensor, mine: Tensor, theirs: Tensor) -> Tensor:
+    """Entries of two gradients that differ by more than the judge lets claim and derived: all scaled back."""
+    return differing(asked, mine[None], theirs[None], plain[None])[0] & theirs.isfinite()
 
 
 def _distinct(w: Tensor, outputs: Layout) -> dict[Structure, Tensor]:
@@ -179,7 +180,7 @@ def _again(asked: Asked, s: Structure, u: Tensor, w: Tensor) -> _Row | None:
         return None
     other = known[2] * (not s.bits)
     got = known[0] * scale
-    wrong = _differ(asked, s, u, got + other, known[1])
+    wrong = _differ(asked, u * scale, got + other, known[1])
     moved = spread_of_rows(asked.problem, torch.stack([u, beside]), asked.values.steps.epsilon)
     if moved is not None:
         rounding = FACTOR * (moved[0] * scale + moved[1])

@@ -118,8 +118,7 @@ def _by_rounding(held: Judgement, truth: Truth, number: int, *, hides: bool) -> 
     Coarse where none was seen, or numbers came from elsewhere.
     """
     form = held.form
-    seen = truth.noise[number]
-    for noise in [None] if seen is None else [None, seen]:
+    for noise in _noises(truth, number):
         if form.is_short:
             ratios = of_correct_rounding(held.got, held.truth, form, noise)
             held = replace(held, share=(~(ratios <= LIMIT)).double().mean().item())
@@ -135,6 +134,13 @@ def _by_rounding(held: Judgement, truth: Truth, number: int, *, hides: bool) -> 
     is_told = held.value.output is None and bool(sixteen_bits(held))  # forward may quantise
     is_seen = (noise is not None and not hides) or is_told
     return held if is_seen else replace(held, closeness=Closeness.COARSE)
+
+
+def _noises(truth: Truth, number: int) -> Iterator[Tensor | None]:
+    """None, then what was measured, which takes calls, if anything was."""
+    yield None
+    if truth.noise[number] is not None:
+        yield truth.noise[number]
 
 
 def _under_the_cap(held: Judgement, truth: Truth, number: int, absorbed: Tensor, within: Tensor) -> Judgement:
