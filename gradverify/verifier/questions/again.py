@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from gradverify.model import ACROSS_CASES, Finding, Severity, TargetKind
-
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import arguments_of_call

@@ -413,9 +413,15 @@ def in_arithmetic(
             missing = Precision(arithmetic.name, "", Closeness.UNKNOWN, reason=called.why)
             rows += [] if rows else [row_of(missing, made)]
         else:
-            for j in judge_call(*called, briefly=place.is_brief):
-                said = list(findings_of(place, j, *called))
-                row = Precision(arithmetic.name, j.value.name, j.closeness, j.worst, hides=j.hides)
+            for judgement in judge_call(*called, briefly=place.is_brief):
+                said = list(findings_of(place, judgement, *called))
+                row = Precision(
+                    arithmetic.name,
+                    judgement.value.name,
+                    judgement.closeness,
+                    judgement.worst,
+                    judgement.hides,
+                )
                 told = errors_of(said) or not place.is_brief or (said and not sample.is_native)
                 rows += [row_of(row, said)] if told else []
                 made += said
