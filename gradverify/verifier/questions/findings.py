@@ -267,8 +267,11 @@ def percent(share: float) -> str:
 
 def listed_names(names: Sequence[str]) -> str:
     """`x`, `x` and `y`, `x`, `y` and `z`: in backticks."""
-    quoted = [f"`{name}`" for name in names]
-    return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
+    return _listed([f"`{name}`" for name in names])
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
 MOST_NAMED = 3
@@ -282,8 +285,7 @@ def invented(finding: Finding, invented: Sequence[str], hint: str = IF_VALID) ->
     named = list(invented)
     if len(named) > MOST_NAMED:  # `gradverify init` writes them all
         named = [*named[: MOST_NAMED - 1], f"{len(named) - MOST_NAMED + 1} others"]
-    what = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
-    said = f"inputs inferred: {finding.message}; but gradverify guessed {what}"
+    said = f"inputs inferred: {finding.message}; but gradverify guessed {_listed(named)}"
     return _inconclusive(finding, said, hint)
 
 

@@ -117,17 +117,13 @@ def reading_operator(operator: Operator, reader: Reader) -> Iterator[Reader]:
 @contextmanager
 def without_reading(function: type[Function] | None) -> Iterator[None]:
     """Give a class its own backward back for a while: torch.compile would trace the wrapper."""
-    name = "" if function is None else backward_name(function)
-    reading = vars(function).get(name) if function is not None else None
+    reading = None if function is None else vars(function).get(backward_name(function))
     original = getattr(getattr(reading, "__func__", None), _ORIGINAL, None)
     if function is None or original is None:
         yield
-        return
-    setattr(function, name, staticmethod(original))
-    try:
-        yield
-    finally:
-        setattr(function, name, reading)
+    else:
+        with wrapped_backward(function, lambda _: original):
+            yield
 
 
 def own_backward(function: type[Function]) -> Any:  # noqa: ANN401 - the user's
