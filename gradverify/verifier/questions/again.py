@@ -129,14 +129,16 @@ def _unrepeated(base: Verified, now: Verified) -> Finding | None:
     moved = base.differs(now.values, of_forward=True, same=True)
     if moved is not None:
         said = f"forward does not repeat itself: with every random state replayed it gave {moved.values}"
-        return base.finding("GV109", said, hint=SAME_NUMBERS)
+        return base.sample.finding("GV109", said, hint=SAME_NUMBERS)
     worst = base.differs(now.gradient, same=True)
     if worst is not None:
         said = (
             f"backward does not repeat itself: the same call gave {worst.place} as {worst.values}, "
             "far beyond rounding, with every random state replayed"
         )
-        return base.finding("GV410", said, hint=NONDETERMINISTIC_HINT, input=worst.name, cause=NOT_REPEATED)
+        return base.sample.finding(
+            "GV410", said, hint=NONDETERMINISTIC_HINT, input=worst.name, cause=NOT_REPEATED
+        )
     spread = float((now.gradient - base.gradient).abs().max())
     if not spread:
         return None
@@ -145,7 +147,7 @@ def _unrepeated(base: Verified, now: Verified) -> Finding | None:
         "rounding does (sums in another order, as atomic additions make them)"
     )
     hint = f"For torch's gradcheck give nondet_tol={10 ** math.ceil(math.log10(2 * spread)):.0e}."
-    return base.finding("GV410", said, hint=hint, severity=Severity.NOTE)
+    return base.sample.finding("GV410", said, hint=hint, severity=Severity.NOTE)
 
 
 def overlapping(base: Verified) -> CheckResult:
@@ -175,7 +177,7 @@ def overlapping(base: Verified) -> CheckResult:
             hint = (
                 "Return a tensor of its own (clone it): what was returned is the caller's, who may keep it."
             )
-            found = base.finding("GV408", said, hint=hint)
+            found = sample.finding("GV408", said, hint=hint)
     if not found and sample.subject.again is not None:
         found = _overlapped(base, replace(sample, arguments=other), INTERLEAVED)
     return CheckResult.of(found, calls=["interleaved", "kept gradient"])
@@ -390,7 +392,7 @@ def _on_ctx(base: Verified, call: Call) -> Iterator[Finding]:
         if name or any(o is tensor for o in call.outputs):
             words = f"the input `{name}`" if name else "an output"
             said = f"{words} is kept as ctx.{attribute}, not by ctx.save_for_backward"
-            yield base.finding("GV411", said, hint=REMEDIES["GV411"], input=name)
+            yield base.sample.finding("GV411", said, hint=REMEDIES["GV411"], input=name)
             return
 
 
@@ -401,7 +403,7 @@ def growing_memory(base: Verified) -> CheckResult:
         counts = [_alive_after_a_call(base, collect=True) for _ in range(CALLS + 1)]
         grows = all(one < later for one, later in pairwise(counts))
     said = f"memory grows with every call: {CALLS} of {CALLS} left tensors alive after their graph was gone"
-    found = base.finding("GV411", said, hint=HOLDS, severity=Severity.ERROR)
+    found = base.sample.finding("GV411", said, hint=HOLDS, severity=Severity.ERROR)
     return CheckResult.of(found if grows else None, calls=["freed"])
 
 

@@ -87,7 +87,7 @@ def forward_mode(base: Verified, first: FirstOrder) -> CheckResult:
         differs = _compared(base, v, pushed.value)
         if differs:
             said = f"the forward-mode derivative {when} is {differs}"
-            return _answered(base.finding("GV501", said, hint=JVP_HINT))
+            return _answered(base.sample.finding("GV501", said, hint=JVP_HINT))
     return _answered()
 
 
@@ -198,7 +198,7 @@ def registration(base: Verified) -> CheckResult:
         how = "fails" if fails else "cannot be run"
         said = f"`{test}` of torch.library.opcheck {how} for `{operator.name}`: {said}"
         severity = Severity.WARNING if test == WARNED else Severity.ERROR
-        found = base.finding("GV504", said, hint=hint, severity=severity, part=test, raised=error)
+        found = base.sample.finding("GV504", said, hint=hint, severity=severity, part=test, raised=error)
         findings.append(found if fails else replace(found, severity=Severity.NOTE, hint=STOPPED))
     return _answered(*findings)
 

@@ -266,10 +266,6 @@ class Verified:
             return Difference("the shape of the result", "the output", torch.nan, torch.nan)
         return self.differs(layout.flatten(outputs), of_forward=True)
 
-    def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - of Finding
-        """A finding at this sample."""
-        return self.sample.finding(code, message, **fields)
-
     def differs(self, got: Tensor, *, of_forward: bool = False, same: bool = False) -> Difference | None:
         """Where flat gradients, or results, are off by more than the tolerance and by more than rounding.
 
@@ -429,7 +425,7 @@ class Variant:
         moved = base.forward_difference(call.value.outputs)
         if moved is not None:
             said = f"forward gives another result {self.when}: {moved.place} is {moved.values}{self.than}"
-            return base.finding(self.code, said, hint=self.hint, input=self.input, part=self.part)
+            return base.sample.finding(self.code, said, hint=self.hint, input=self.input, part=self.part)
         given = grad_outputs or base.grad_outputs()
         return self.gradient(base, backward(base.sample, call.value, given), frozen)
 
@@ -454,13 +450,13 @@ class Variant:
                 f"{number(found.noise)}, and it is {found.values}"
             )
         said = f"the gradient of `{found.name}` {said}"
-        return base.finding(code, said, hint=hint, input=found.name, part=self.part)
+        return base.sample.finding(code, said, hint=hint, input=found.name, part=self.part)
 
     def raised(self, base: Verified, error: RaisedError, what: str = "backward") -> Finding:
         """The finding on an exception, or on other outputs than before."""
         returned = error.type == OTHER_OUTPUTS
         said = f"raises {error.type} {self.when}: {first_line(error.message)}"
-        return base.finding(
+        return base.sample.finding(
             self.code,
             f"{what} {error.message} {self.when}" if returned else f"{what} {said}",
             hint=self.hint,

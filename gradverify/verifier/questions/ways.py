@@ -163,7 +163,7 @@ def other_group(base: Verified) -> CheckResult:
         disagrees = bool(other.differences)
     except OutOfStepError as error:
         found, disagrees, said = None, True, f"{error}, {OTHER_GROUP.when}"
-    told = base.finding(OTHER_GROUP.code, said, hint=OTHER_GROUP.hint) if disagrees else None
+    told = base.sample.finding(OTHER_GROUP.code, said, hint=OTHER_GROUP.hint) if disagrees else None
     return CheckResult.of(found or told)
 
 
@@ -310,7 +310,7 @@ def _on_device(base: Verified, device: str) -> list[Finding]:
         why = f"forward raises {error.type}: {first_line(error.message)}" if error else why
         hint = CPU_ONLY.format(kind=here.partition(":")[0])
         said = f"not compared with {device}: {why}"
-        return [base.finding("GV109", said, hint=hint, raised=error)]
+        return [base.sample.finding("GV109", said, hint=hint, raised=error)]
     when = f"on {device}, at the same float64 inputs as on {here}"
     hint = DEVICE_HINT.format(here=here, there=device)
     variant = Variant("GV701", when, hint, is_mistake=lambda error: not error.deliberate)
