@@ -176,16 +176,14 @@ def _differing(
         moved = [spread(partial(at, one), x, precision) for one in both]
         off &= ~((mine - theirs).abs() <= bar + sum(FACTOR * one for one in moved if one is not None))
     if bool(off.any()) and sample.point is not Point.TYPICAL:
-        off &= ~_as_those_nearby(partial(at, both[1]), Values(both[1]), mine, theirs)
+        off &= ~_as_those_nearby(at, Values(both[1]), mine, theirs)
     for number_of, block in enumerate(layout.blocks):
         entries = vector_entries(mine, theirs, off, block, of_output=at is value_at)
         if entries.wrong:
             yield number_of, entries
 
 
-def _as_those_nearby(
-    at: Callable[[Tensor], Tensor | None], there: Values, mine: Tensor, theirs: Tensor
-) -> Tensor:
+def _as_those_nearby(at: At, there: Values, mine: Tensor, theirs: Tensor) -> Tensor:
     """Entries at a kink of the composite, where several gradients are right, or it has one by itself (bool).
 
     `sign(x) * log1p(abs(x))` has a slope at 0, where the product of its parts' derivatives is 0.
@@ -197,12 +195,13 @@ def _as_those_nearby(
     return inside | (off + highest - lowest <= OF_A_SLOPE * alone)
 
 
-def _hull(at: Callable[[Tensor], Tensor | None], there: Values, share: float) -> tuple[Tensor, Tensor]:
+def _hull(at: At, there: Values, share: float) -> tuple[Tensor, Tensor]:
     """The least and the largest gradient of each entry at some points beside a point; NaN where none is."""
     ways = [probe(len(there.x), 32 + k) * sign for k in range(2) for sign in (1.0, -1.0)]
-    found = [at(there.x + share * there.scale * way) for way in ways]
-    nearby = [one for one in found if one is not None] or [torch.full_like(there.x, torch.nan)]
-    return torch.stack(nearby).amin(dim=0), torch.stack(nearby).amax(dim=0)
+    found = [at(there.problem, there.x + share * there.scale * way) for way in ways]
+    known = [one for one in found if one is not None] or [torch.full_like(there.x, torch.nan)]
+    nearby = torch.stack(known)
+    return nearby.amin(dim=0), nearby.amax(dim=0)
 
 
 def _unstable(finding: Finding) -> Finding:
