@@ -111,15 +111,15 @@ class Check:
 
 TABLE = """
 verifier.questions | CheckResult() | again.overlapping_cases again.overlapping ways.as_leaves
-    changes.changes changes.requires_grad_subsets writes.growing_memory writes.watched
+    changes.changes changes.requires_grad_subsets again.growing_memory again.watched
     ways.other_devices again.again transforms.batched transforms.compiled transforms.registration
 verifier.questions | iter(()) | ways.same_tensor_twice ways.views_of_one_base ways.saved_elsewhere
-verifier.questions | () | again.unrepeatable writes.written again.read_unwritten
+verifier.questions | () | again.unrepeatable again.written again.read_unwritten
 verifier.questions | CheckResult(outcome=Outcome.NOT_RUN) | table.on_other_devices
-verifier.questions.dtypes | CheckResult() | autocast.autocast asked.beside_float64
-verifier.questions | FirstOrder(CheckResult()) | natively.judged_alone
+verifier.questions.dtypes | CheckResult() | asked.autocast asked.beside_float64
+verifier.questions | FirstOrder(CheckResult()) | results.judged_alone
 verifier.questions.dtypes | () | asked.wrong_natively
-verifier.questions.dtypes | iter(given[:1]) | places.places_of
+verifier.questions.dtypes | iter(given[:1]) | asked.places_of
 verifier.questions | CheckResult() | contract.contract
 verifier.questions | CheckResult() | results.reference results.surrogate
 verifier.questions | FirstOrder(CheckResult(), proven=True) | results.beyond
@@ -131,9 +131,9 @@ verifier.witnesses | None | kinks.see_ties kinks.see_a_tie_by_values kinks.look_
 verifier.questions | CheckResult(capability="yes") | results.second_order
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input
-verifier.questions | None | first_order.refused_empty
+verifier.questions | None | orders.refused_empty
 verifier.questions | iter(()) | contract._carried_parameters
-verifier.questions | CheckResult(capability="yes") | natively.second_order_natively
+verifier.questions | CheckResult(capability="yes") | results.second_order_natively
 verifier.targets | () | discover.unreached
 verifier.verify | iter(()) | beside._other_shapes past.past_constants
 verifier.diagnose | iter(()) | findings.causes_of

@@ -19,7 +19,7 @@ from gradverify.api.gradient_error import GradientError
 from gradverify.api.messages import failure, finding, name_of
 from gradverify.api.orders import FirstOrder, Options
 from gradverify.verifier.numerics.problem import Layout
-from gradverify.verifier.questions.wording import number
+from gradverify.verifier.questions.findings import number
 
 PLAIN = (Tensor, torch.nn.Parameter)
 """The tensors that are no subclass with a meaning of its own."""

@@ -30,11 +30,9 @@ from gradverify.model import (
 from gradverify.report.console import TextStyle
 from gradverify.report.text import render_failure
 from gradverify.verifier.numerics.problem import CallProblem, Graph, VjpProblem
-from gradverify.verifier.questions.findings import wrong_gradient, wrong_second
-from gradverify.verifier.questions.orders import how_it_bends, nonlinear
-from gradverify.verifier.questions.second_order import is_cut, refusal
+from gradverify.verifier.questions.findings import WITHIN_TOLERANCE, wrong_gradient, wrong_second
+from gradverify.verifier.questions.orders import how_it_bends, is_cut, nonlinear, refusal
 from gradverify.verifier.questions.subject import Sample, Subject, first_line
-from gradverify.verifier.questions.wording import WITHIN_TOLERANCE
 from gradverify.verifier.targets.operators import operator_of
 from gradverify.verifier.witnesses.answers import Asked
 

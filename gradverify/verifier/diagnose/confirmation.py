@@ -22,12 +22,16 @@ from gradverify.verifier.diagnose.evidence import OfRanks, Options, Point
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
 from gradverify.verifier.questions.changes import requires_grad_subsets
-from gradverify.verifier.questions.jacobians import Jacobians, first_asked, jacobians_of, second_asked
 from gradverify.verifier.questions.reading import own_backward
-from gradverify.verifier.questions.samples import placed_on
-from gradverify.verifier.questions.second_order import second_problem
-from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.subject import Sample, placed_on
 from gradverify.verifier.questions.verified import verified
+from gradverify.verifier.questions.witnessing import (
+    Jacobians,
+    first_asked,
+    jacobians_of,
+    second_asked,
+    second_problem,
+)
 from gradverify.verifier.ranks.placement import columns_of_ranks
 from gradverify.verifier.targets.discover import backward_name
 from gradverify.verifier.verify.kept import Build, Kept, Place

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gradverify.model import LinePatch, Scalar
 from gradverify.verifier.numerics.problem import Block, Layout
-from gradverify.verifier.questions.wording import number
+from gradverify.verifier.questions.findings import number
 
 if TYPE_CHECKING:
     from gradverify.verifier.diagnose.edits.own_backward import OwnBackward

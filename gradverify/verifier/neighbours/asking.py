@@ -19,10 +19,9 @@ from torch import Tensor
 from gradverify.model import Finding, Point, tensors_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Layout, VjpProblem
-from gradverify.verifier.questions.samples import prepared
-from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.findings import doubted, if_guessed
+from gradverify.verifier.questions.subject import Sample, prepared
 from gradverify.verifier.questions.witnessing import cotangents_of, witnesses_of
-from gradverify.verifier.questions.wording import doubted, if_guessed
 from gradverify.verifier.witnesses.claim import Claim, Map
 from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Difference, Values, differences, probe
 

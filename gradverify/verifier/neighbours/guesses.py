@@ -56,10 +56,15 @@ from gradverify.verifier.neighbours.values import (
     made_up,
     told_at,
 )
-from gradverify.verifier.questions.result import NOT_REPEATED, CheckResult
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.wording import declare, if_guessed, invented, undeclared
+from gradverify.verifier.questions.findings import (
+    NOT_REPEATED,
+    CheckResult,
+    declare,
+    if_guessed,
+    invented,
+    undeclared,
+)
+from gradverify.verifier.questions.subject import Sample, prepare
 
 Reason = Callable[[Sample, Finding], Finding | None]
 """Gives an error as an inconclusive finding that says what was guessed; None where that did not make it."""

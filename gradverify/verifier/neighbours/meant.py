@@ -24,9 +24,8 @@ from gradverify.verifier.neighbours.asking import (
     outputs_at,
 )
 from gradverify.verifier.neighbours.values import OF_THE_DERIVATIVE, OF_THE_DTYPE
-from gradverify.verifier.questions.result import NOT_REPEATED
+from gradverify.verifier.questions.findings import NOT_REPEATED, deliberate, if_guessed, joined, refused
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.wording import deliberate, if_guessed, joined, refused
 
 OF_AN_EXCEPTION = "GV102"
 """Backward raises."""

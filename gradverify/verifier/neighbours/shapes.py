@@ -19,8 +19,7 @@ from gradverify.model import TensorInput
 from gradverify.source import scales_by_sizes
 from gradverify.verifier.neighbours.asking import Neighbour, inputs_of, outputs_at
 from gradverify.verifier.questions.reading import Irregularity, own_backward
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.subject import Sample, prepare
 
 Shape = tuple[int, ...]
 

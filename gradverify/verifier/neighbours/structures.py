@@ -28,9 +28,9 @@ from gradverify.verifier.neighbours.asking import (
     with_values,
 )
 from gradverify.verifier.neighbours.shapes import at_returned_shapes, even_sizes
+from gradverify.verifier.questions.findings import listed_names
 from gradverify.verifier.questions.reading import own_backward
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.wording import listed_names
 
 SMALL = 0.1
 """Factor on inputs at which most iterations and series converge, alone or added to one or the identity."""

@@ -19,9 +19,9 @@ from gradverify.model import Doubt, Finding, TensorInput, tensors_of
 from gradverify.source import may_loop_over
 from gradverify.verifier.neighbours.asking import OF_SECOND_ORDER, Neighbour, is_right, with_arguments
 from gradverify.verifier.neighbours.shapes import returned_shapes
+from gradverify.verifier.questions.findings import if_guessed
 from gradverify.verifier.questions.reading import own_backward
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.wording import if_guessed
 
 OF_GRAD_OUTPUT = "GV106"
 """Of what backward makes of grad_output."""

@@ -1,33 +1,43 @@
-"""GV408 and GV410: the same call again gives the same result and the same gradient, whatever is in memory.
+"""The same call again gives the same result and gradient, and leaves nothing behind that others notice.
 
-What `torch.empty` returns is often what was there before: zeros, or the right values of an earlier call. So
-the first call again is made in memory full of NaN.
+GV410: what `torch.empty` returns is often what was there before: zeros, or the right values of an earlier
+call. So the first call again is made in memory full of NaN.
 
 GV408: calls that overlap, as the layers of one model do, and what an earlier call returned. What a Function
-keeps on the class and not on ctx shows where two calls differ in it. A size or an option is the same in every
-call of one case: only a call of another case overwrites it.
+keeps on the class and not on ctx shows where two calls differ in it. A size or an option is the same in
+every call of one case: only a call of another case overwrites it.
+
+GV401 to GV403, GV409 and GV411: one call is made under watch, with a second backward through its graph;
+calls in a row must let go of memory. How a write is seen is told in `numerics/calling.py`. An option of the
+call may ask for one: backward then leaves grad_output alone at another value of it, at which forward returns
+the same.
 """
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model import ACROSS_CASES, Finding, Severity
-from gradverify.rules import rule
+from gradverify.model import ACROSS_CASES, Finding, Severity, TargetKind
+from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import arguments_of_call
-from gradverify.verifier.numerics.calling import Snapshot
-from gradverify.verifier.questions.call import backward, called
-from gradverify.verifier.questions.result import NOT_REPEATED, SAME_NUMBERS, CheckResult
-from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.numerics.calling import Snapshot, bits_of
+from gradverify.verifier.questions.findings import NOT_REPEATED, SAME_NUMBERS, CheckResult, errors_of
+from gradverify.verifier.questions.subject import Sample, tensors_in, with_defaults
 from gradverify.verifier.questions.verified import (
+    Call,
     Variant,
     Verified,
+    backward,
+    called,
     drawn_again,
     known,
     ran,
@@ -67,7 +77,7 @@ OVERLAPPED = replace(
 
 def again(base: Verified) -> CheckResult:
     """The verified call again: in fresh memory full of NaN, and as it is where that makes a difference."""
-    sample, is_alone = base.sample, base.sample.subject.across is None
+    sample, is_alone = base.sample, base.subject.across is None
     filled = ran(sample, fill=True) if is_alone else None
     if filled and torch.equal(filled.values, base.values) and torch.equal(filled.gradient, base.gradient):
         return CheckResult.of(calls=["again", "memory full of NaN"])
@@ -85,7 +95,7 @@ def unrepeatable(sample: Sample) -> tuple[Finding, ...]:
     if base is None:
         return read_unwritten(sample)
     findings = (*again(base).findings, *overlapping(base).findings)
-    return tuple(f for f in findings if f.severity is Severity.ERROR)[:1]
+    return errors_of(findings)[:1]
 
 
 def read_unwritten(sample: Sample) -> tuple[Finding, ...]:
@@ -119,14 +129,16 @@ def _unrepeated(base: Verified, now: Verified) -> Finding | None:
     moved = base.differs(now.values, of_forward=True, same=True)
     if moved is not None:
         said = f"forward does not repeat itself: with every random state replayed it gave {moved.values}"
-        return base.finding("GV109", said, hint=SAME_NUMBERS)
+        return base.sample.finding("GV109", said, hint=SAME_NUMBERS)
     worst = base.differs(now.gradient, same=True)
     if worst is not None:
         said = (
             f"backward does not repeat itself: the same call gave {worst.place} as {worst.values}, "
             "far beyond rounding, with every random state replayed"
         )
-        return base.finding("GV410", said, hint=NONDETERMINISTIC_HINT, input=worst.name, cause=NOT_REPEATED)
+        return base.sample.finding(
+            "GV410", said, hint=NONDETERMINISTIC_HINT, input=worst.name, cause=NOT_REPEATED
+        )
     spread = float((now.gradient - base.gradient).abs().max())
     if not spread:
         return None
@@ -135,7 +147,7 @@ def _unrepeated(base: Verified, now: Verified) -> Finding | None:
         "rounding does (sums in another order, as atomic additions make them)"
     )
     hint = f"For torch's gradcheck give nondet_tol={10 ** math.ceil(math.log10(2 * spread)):.0e}."
-    return base.finding("GV410", said, hint=hint, severity=Severity.NOTE)
+    return base.sample.finding("GV410", said, hint=hint, severity=Severity.NOTE)
 
 
 def overlapping(base: Verified) -> CheckResult:
@@ -165,7 +177,7 @@ def overlapping(base: Verified) -> CheckResult:
             hint = (
                 "Return a tensor of its own (clone it): what was returned is the caller's, who may keep it."
             )
-            found = base.finding("GV408", said, hint=hint)
+            found = sample.finding("GV408", said, hint=hint)
     if not found and sample.subject.again is not None:
         found = _overlapped(base, replace(sample, arguments=other), INTERLEAVED)
     return CheckResult.of(found, calls=["interleaved", "kept gradient"])
@@ -187,7 +199,7 @@ def overlapping_cases(samples: Iterable[Sample], unlisted: Iterable[Sample] = ()
                 return CheckResult.of(found)
             said = f"{found.message}; no spec lists such sizes"
             hint = f"{STATE_HINT} List these sizes, if they are valid: then this is an error (GV408)."
-            found = replace(found, code="GV109", severity=rule("GV109").severity, message=said, hint=hint)
+            found = replace(found, code="GV109", severity=Severity.WARNING, message=said, hint=hint)
         notes += [found] if found else []
     return CheckResult.of(*notes[:1], calls=["interleaved with other cases"][: len(later)])
 
@@ -197,7 +209,7 @@ def _overlapped(base: Verified, later: Sample, variant: Variant) -> Finding | No
 
     Where a module refuses that, as after a write into what it saved, nothing is wrong yet.
     """
-    sample, twice = base.sample, base.sample.subject.again
+    sample, twice = base.sample, base.subject.again
     if twice is not None and sample.case.init == later.case.init:
         others = later.arguments
         function = twice(arguments_of_call(others, [a.value for a in others]))
@@ -206,3 +218,206 @@ def _overlapped(base: Verified, later: Sample, variant: Variant) -> Finding | No
         return None if found is None or found.raised else found
     call = called(sample)
     return None if isinstance(called(later), Raised) else variant.judged(base, call)
+
+
+REMEDIES = {
+    "GV401": "Compute out of place (g * 2, not g.mul_(2)): autograd may hand the same grad_output to others, "
+    "who then get another gradient. Clone it first where a kernel must write.",
+    "GV402": "Work on a copy: the caller still holds this tensor. Or declare what forward writes: "
+    "ctx.mark_dirty(x) and return x, or `mutated: true` in the spec for a running buffer.",
+    "GV403": "Clone it before writing: it is still needed, by a second backward (retain_graph) or by whoever "
+    "else holds it.",
+    "GV411": "Save inputs and outputs with ctx.save_for_backward and read ctx.saved_tensors: as an attribute "
+    "they skip the check for in-place changes, and an output is freed by the garbage collector alone.",
+}
+
+TWICE = Variant(
+    "GV409",
+    "in a second backward through the same graph (retain_graph=True)",
+    "Backward must leave what it uses as it found it: clone a buffer before accumulating into it, and do not "
+    "delete attributes of ctx.",
+    " the first time",
+)
+
+
+HOLDS = (
+    "Something outside ctx holds them: a list, a dict or an attribute of the class or the module. Keep what "
+    "backward needs with ctx.save_for_backward."
+)
+
+UNSEEN = "a second backward gives the same gradient, and nobody else holds it"
+
+CALLS = 8
+"""Calls that must each leave more tensors alive: a cache of bounded size lets go of the first by then."""
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What backward must leave as it was."""
+
+    code: str
+    said: str
+    before: Snapshot
+    name: str | None = None
+    """The input that it is."""
+    is_private: bool = False
+    """Nobody but backward holds it."""
+
+
+def watched(base: Verified) -> CheckResult:
+    """Copies of everything that forward and backward are given, compared after each of them."""
+    sample = base.sample
+    given: dict[int, Snapshot] = {}
+
+    def noted(passed: list[Any]) -> list[Any]:
+        given.update({k: Snapshot.of(value) for k, value in enumerate(passed) if _is_readable(value)})
+        return passed
+
+    made = called(sample, arrange=noted)
+    if isinstance(made, Raised):
+        return CheckResult()
+    call, grad_outputs = made.value, base.grad_outputs()
+    findings = [*_written_by_forward(sample, call, given), *_on_ctx(base, call)]
+    spared = _declared(sample) | {f.input for f in findings if f.code == "GV402"}
+    held = [one for one in _held(sample, call, grad_outputs) if one.name not in spared]
+    if isinstance(backward(sample, call, grad_outputs, retain=True), Raised):
+        return CheckResult.of(*findings)
+    spoilt = [one for one in held if one.before.changed]
+    twice = TWICE.gradient(base, backward(sample, call, base.grad_outputs()))
+    others = [one for one in spoilt if one.code != "GV401"]
+    unseen = UNSEEN * (twice is None and all(one.is_private for one in others))
+    for one in (*[one for one in spoilt if one.code == "GV401"][:1], *others[:1]):
+        said = f"backward writes into {one.said}{one.before.by_how_much}"
+        harmless = _asked_by(base) if one.code == "GV401" else unseen
+        told = sample.finding(one.code, said, hint=REMEDIES[one.code], input=one.name)
+        noted_as = replace(told, severity=Severity.NOTE, message=f"{said}; {harmless}")
+        findings.append(noted_as if harmless else told)
+    is_told = base.found | {"GV401", "GV402", "GV403"} & {f.code for f in findings}
+    return CheckResult.of(*findings, None if is_told else twice, calls=["backward twice"])
+
+
+def written(sample: Sample) -> tuple[Finding, ...]:
+    """What is written into by a backward whose gradient is wrong: that may be why (GV401 to GV403)."""
+    base = known(sample)
+    findings = () if base is None else watched(replace(base, found=frozenset({"GV101"}))).findings
+    return errors_of(findings)
+
+
+def _asked_by(base: Verified) -> str:
+    """The option that asks backward to write into grad_output, and what of it does not; else empty."""
+    sample = base.sample
+    bound = replace(sample.subject, binds_defaults=sample.subject.function_class is not None)
+    arguments = with_defaults(sample.arguments, bound)
+    for place, argument in enumerate(arguments):
+        value = argument.value
+        listed = [v for v in sample.subject.options.get(argument.name, ()) if v != value]
+        for other in [False][: value is True] if type(value) is bool else listed:
+            changed = replace(argument, value=other)
+            call = called(sample, (*arguments[:place], changed, *arguments[place + 1 :]))
+            if isinstance(call, Raised) or base.forward_difference(call.value.outputs) is not None:
+                continue
+            given = [Snapshot.of(t) for t in base.grad_outputs()]
+            result = backward(sample, call.value, [one.tensor for one in given])
+            if not isinstance(result, Raised) and not any(one.changed for one in given):
+                return f"`{argument.name}={value!r}` asks for it: with {other!r} it is left alone"
+    return ""
+
+
+def _saved_tensors(call: Call) -> list[Tensor]:
+    """What forward saved for backward; empty where that cannot be read."""
+    result = guard.call(lambda: call.node.saved_tensors)
+    return [] if isinstance(result, Raised) else list(filter(_is_readable, result.value))
+
+
+def _is_same_memory(a: Tensor, b: Tensor) -> bool:
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata and a.numel() > 0  # noqa: SLF001
+
+
+def _is_readable(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, Tensor) and bits_of(value) is not None
+
+
+def _declared(sample: Sample) -> set[str | None]:
+    """Names of the inputs that the spec declares as written into."""
+    return {t.name for t in tensors_in(sample.case) if t.mutated}
+
+
+def _written_by_forward(sample: Sample, call: Call, before: dict[int, Snapshot]) -> Iterator[Finding]:
+    subject = sample.subject
+    if subject.operator is not None:  # what its schema says of writes is GV504's to judge
+        return
+    is_function = subject.function_class or (subject.across and subject.target.kind is TargetKind.FUNCTION)
+    for position, snapshot in before.items():
+        argument = sample.arguments[position]
+        # autograd itself follows what a composite writes; only a write behind its back is a mistake there.
+        changed = snapshot.changed if is_function else snapshot.rewritten and not snapshot.counted
+        dirty = any(r is snapshot.tensor for r in call.returned)
+        if not changed or dirty or argument.name in _declared(sample):
+            continue
+        read = any(_is_same_memory(t, snapshot.tensor) for t in _saved_tensors(call))
+        why = ", which requires grad," if argument.differentiable else ", which backward reads," * read
+        yield sample.finding(
+            "GV402",
+            f"forward writes into its input `{argument.name}`{why} without "
+            f"ctx.mark_dirty{snapshot.by_how_much}",
+            hint=REMEDIES["GV402"],
+            input=argument.name,
+            severity=Severity.ERROR if why else Severity.WARNING,
+        )
+
+
+def _held(sample: Sample, call: Call, grad_outputs: Sequence[Tensor]) -> Iterator[_Held]:
+    """What must outlive backward: what it gets, what forward saved and returned, and its inputs."""
+    for position, tensor in zip(sample.problem.output_positions, grad_outputs, strict=True):
+        of = f" of output {position}" if len(grad_outputs) > 1 else ""
+        yield _Held("GV401", f"grad_output{of}", Snapshot.of(tensor))
+    inputs = [(a.name, p) for a, p in zip(sample.arguments, call.passed, strict=True) if _is_readable(p)]
+    for number, tensor in enumerate(_saved_tensors(call)):
+        name = next((name for name, passed in inputs if _is_same_memory(passed, tensor)), None)
+        said = f"the saved input `{name}`" if name else f"the saved tensor {number}"
+        said += f", of shape {list(tensor.shape)}"
+        yield _Held("GV403", said, Snapshot.of(tensor), name, is_private=name is None)
+    for output in filter(_is_readable, call.outputs):
+        yield _Held("GV403", "the output", Snapshot.of(output))
+    for name, passed in inputs:
+        yield _Held("GV402", f"the input `{name}`", Snapshot.of(passed), name)
+
+
+def _on_ctx(base: Verified, call: Call) -> Iterator[Finding]:
+    """A warning for an input or output of the call that is an attribute of ctx."""
+    inputs = list(zip(base.sample.arguments, call.passed, strict=True))
+    kept = getattr(call.node, "__dict__", {}) if base.subject.across is None else {}
+    for attribute, tensor in list(kept.items()):
+        name = next((a.name for a, p in inputs if p is tensor and a.differentiable), None)
+        if name or any(o is tensor for o in call.outputs):
+            words = f"the input `{name}`" if name else "an output"
+            said = f"{words} is kept as ctx.{attribute}, not by ctx.save_for_backward"
+            yield base.sample.finding("GV411", said, hint=REMEDIES["GV411"], input=name)
+            return
+
+
+def growing_memory(base: Verified) -> CheckResult:
+    """An error when every call leaves tensors behind that outlive its graph."""
+    grows = _alive() < _alive_after_a_call(base)
+    if grows:
+        counts = [_alive_after_a_call(base, collect=True) for _ in range(CALLS + 1)]
+        grows = all(one < later for one, later in pairwise(counts))
+    said = f"memory grows with every call: {CALLS} of {CALLS} left tensors alive after their graph was gone"
+    found = base.sample.finding("GV411", said, hint=HOLDS, severity=Severity.ERROR)
+    return CheckResult.of(found if grows else None, calls=["freed"])
+
+
+def _alive_after_a_call(base: Verified, *, collect: bool = False) -> int:
+    """The tensors after a call; `collect`: without those in cycles, as one through ctx is."""
+    call = called(base.sample)
+    if not isinstance(call, Raised):
+        backward(base.sample, call.value, base.grad_outputs())
+    del call
+    if collect:
+        gc.collect()
+    return _alive()
+
+
+def _alive() -> int:
+    """How many tensors Python knows."""
+    return sum(issubclass(type(one), Tensor) for one in gc.get_objects())

@@ -1,13 +1,14 @@
 """GV404 to GV407: a call with other layouts, another requires_grad set or an undefined grad_output.
 
-Every call carries one change of each kind, and every two of the commonest are met together: a backward may
-make grad_output contiguous only where a bias needs its gradient. A call that shows something is narrowed to
-one change, else to two.
+A layout is the same values elsewhere in memory, or one slice repeated. Every call carries one change of each
+kind, and every two of the commonest are met together: a backward may make grad_output contiguous only where a
+bias needs its gradient. A call that shows something is narrowed to one change, else to two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, zip_longest
@@ -15,23 +16,117 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from gradverify.cases.pairwise import cover
 from gradverify.model import Finding, RaisedError, Severity, Swept
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.questions.call import called, is_accident, is_refusal
-from gradverify.verifier.questions.layouts import (
-    CHANNELS_LAST,
-    CONJUGATED,
-    FROM_SUMS,
-    SLICED,
-    TRANSPOSED,
-    Arrangement,
-    arranged,
+from gradverify.verifier.questions.findings import CheckResult, listed_names
+from gradverify.verifier.questions.verified import Variant, Verified, called, is_accident, is_refusal
+
+PADDING = 2
+"""Entries by which the last dimension of the larger tensor exceeds the one narrowed out of it."""
+
+JUNK = 0.75
+"""What is added to a tensor's values to fill the memory around it: finite, near them, never the same."""
+
+Strides = Callable[[Sequence[int]], Sequence[int] | None]
+"""The strides of a shape, 0 where one slice stands for all; None where it has no such layout."""
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """A layout: the words for it, and how a tensor is put into it."""
+
+    name: str
+    strides: Strides | None
+    """None: those of a contiguous tensor, whose values are lazily conjugated."""
+    offset: int = 0
+    """Elements that lie before it."""
+
+    def arrange(self, x: Tensor) -> Tensor | None:
+        """A fresh tensor, no view of another; None where this shape has no such layout.
+
+        The gaps and the surroundings hold junk, so that code which reads them as if they were the tensor's
+        gets a wrong value and no crash.
+        """
+        if not x.numel() or x.layout is not torch.strided:
+            return None
+        if self.strides is None:  # in memory lies the conjugate of every value
+            return x.detach().conj().resolve_conj().conj() if x.is_complex() else None
+        strides = self.strides(x.shape)
+        if strides is None:
+            return None
+        reach = sum((n - 1) * s for n, s in zip(x.shape, strides, strict=True)) + 1
+        count = self.offset + max(reach, x.numel()) + PADDING
+        junk = x.detach().flatten()[torch.arange(count, device=x.device) % x.numel()].flip(0)
+        if junk.is_floating_point() or junk.is_complex():
+            junk = junk + JUNK
+        made = torch.empty(0, dtype=x.dtype, device=x.device)
+        made.set_(junk.contiguous().untyped_storage(), self.offset, tuple(x.shape), tuple(strides))
+        kept = tuple(slice(None if s else 1) for s in strides)
+        made[kept].copy_(x.detach()[kept])
+        return made
+
+
+def _contiguous(shape: Sequence[int]) -> list[int]:
+    return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+
+
+def _transposed(shape: Sequence[int]) -> list[int] | None:
+    return [math.prod(shape[:k]) for k in range(len(shape))] if sum(n > 1 for n in shape) > 1 else None
+
+
+def _sliced(shape: Sequence[int]) -> list[int]:
+    return [2] if len(shape) == 1 else _contiguous((*shape[:-1], *(n + PADDING for n in shape[-1:])))
+
+
+def _channels_last(shape: Sequence[int]) -> list[int] | None:
+    if len(shape) not in {4, 5} or shape[1] < 2 or math.prod(shape[2:]) < 2:
+        return None
+    return [math.prod(shape[1:]), 1, *(shape[1] * stride for stride in _contiguous(shape[2:]))]
+
+
+def _repeated(dims: slice, shape: Sequence[int]) -> list[int] | None:
+    """One slice along some dimensions in place of all."""
+    repeated = range(len(shape))[dims]
+    if all(shape[d] < 2 for d in repeated) or (len(shape) < 2 and dims != slice(None)):
+        return None
+    return [0 if d in repeated else stride for d, stride in enumerate(_contiguous(shape))]
+
+
+TRANSPOSED = Arrangement("transposed", _transposed)
+SLICED = Arrangement("sliced out of a larger tensor", _sliced, offset=1)
+"""Of a vector every second entry."""
+CHANNELS_LAST = Arrangement("channels-last", _channels_last)
+CONJUGATED = Arrangement("lazily conjugated", None)
+"""Of a complex grad_output alone: there is no such tensor but as a view."""
+
+FROM_SUMS = (
+    Arrangement("expanded from one value, as .sum().backward() sends it", partial(_repeated, slice(None))),
+    Arrangement("expanded from one row, as .sum(0) sends it", partial(_repeated, slice(1))),
+    Arrangement("expanded from one column, as .sum(-1) sends it", partial(_repeated, slice(-1, None))),
 )
-from gradverify.verifier.questions.result import CheckResult
-from gradverify.verifier.questions.verified import Variant, Verified
-from gradverify.verifier.questions.wording import listed_names, output_name
+"""Of a grad_output: other values."""
+
+
+def arranged(x: Tensor, arrangement: Arrangement) -> Tensor:
+    """An argument in another layout that its shape has, joined to its graph."""
+    result: Tensor = _Arranged.apply(x, arrangement)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Arranged(Function):
+    """Identity that lays its result out otherwise."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, arrangement: Arrangement) -> Any:  # noqa: ANN401, ARG004
+        return arrangement.arrange(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401, ARG004
+        return grads[0], None
+
 
 MOST_ALONE = 4
 """So many tensors are laid out, or left undefined, alone."""
@@ -87,8 +182,9 @@ class Change:
 
     @property
     def each(self) -> tuple[Change, ...]:
-        """The same of one tensor at a time; none of what has no layout."""
-        places = sorted(self.places)[:MOST_ALONE] if self.layout is not None else ()
+        """The same of one tensor at a time; none where it is one already, or has no layout."""
+        several = self.layout is not None and len(self.places) > 1
+        places = sorted(self.places)[:MOST_ALONE] if several else ()
         return tuple(replace(self, places=frozenset({place})) for place in places)
 
 
@@ -97,7 +193,7 @@ Row = Sequence[Change]
 
 def changes(base: Verified) -> CheckResult:
     """Every pair of changes at the first case, each once at other options, a few together at other sizes."""
-    subject = base.sample.subject
+    subject = base.subject
     kinds, nothing = list(_kinds(base)), _undefined(base)[-1:]
     if not subject.is_base or subject.brief:
         kinds = [([], [*strong, *once]) for strong, once in kinds]
@@ -118,7 +214,7 @@ def _kinds(base: Verified) -> Iterator[tuple[list[Change], list[Change]]]:
         yield _layouts(base, OF_GRAD_OUTPUT, STRONG), _layouts(base, OF_GRAD_OUTPUT, ONCE[OF_GRAD_OUTPUT])
     if not base.draws and "GV402" not in base.found:
         strong = _layouts(base, OF_INPUTS, STRONG)
-        alone = [one for change in strong[:1] if len(change.places) > 1 for one in change.each]
+        alone = [one for change in strong[:1] for one in change.each]
         yield strong, [*_layouts(base, OF_INPUTS, ONCE[OF_INPUTS]), *alone]
     yield _subsets(base), []
     yield [] if base.draws else _undefined(base)[:-1], []
@@ -129,8 +225,8 @@ def _tensors(base: Verified, code: str) -> dict[int, tuple[str, Tensor]]:
     if code == OF_INPUTS:
         passed = [(i, a) for i, a in enumerate(base.sample.arguments) if isinstance(a.value, Tensor)]
         return {i: (f"`{a.name}`", a.moved(a.value.detach())) for i, a in passed if base.is_passed(a)}
-    returned = base.sample.outputs_returned
-    of = [f" of {output_name(p, returned)}" * (returned > 1) for p in base.sample.problem.output_positions]
+    several, positions = base.sample.outputs_returned > 1, base.sample.problem.output_positions
+    of = [f" of output {p}" * several for p in positions]
     return {k: (f"grad_output{of[k]}", g) for k, g in enumerate(base.grad_outputs())}
 
 
@@ -148,7 +244,7 @@ def _subsets(base: Verified) -> list[Change]:
     count = len(base.names)
     sizes = range(1, count) if count <= ALL_SUBSETS else (1, count - 1)
     found = []
-    for size in sizes[: 1 if base.sample.subject.brief else None]:
+    for size in sizes[: 1 if base.subject.brief else None]:
         for chosen in combinations(range(count), size):
             names = listed_names([base.names[k] for k in chosen])
             said = f"only {names} require{'s' * (size == 1)} grad"
@@ -161,7 +257,7 @@ def _undefined(base: Verified) -> list[Change]:
     names = [name for name, _ in _tensors(base, OF_GRAD_OUTPUT).values()]
     sets = {name: {k} for k, name in enumerate(names[:MOST_ALONE])} if len(names) > 1 else {}
     sets["grad_output of every output" if sets else "grad_output"] = {*range(len(names))}
-    if not base.sample.subject.has_python_backward:
+    if not base.subject.has_python_backward:
         return []
     return [Change(UNDEFINED, frozenset(k), f"{said} is undefined (None)") for said, k in sets.items()]
 
@@ -205,7 +301,7 @@ def _finding(base: Verified, row: Row) -> Finding | None:
     outputs = (hide(o) if k in undefined else o for k, o in enumerate(call.value.outputs))
     hidden = Returned(replace(call.value, outputs=tuple(outputs)))
     raising = replace(variant, is_mistake=partial(_is_mistake, {change.code for change in row}))
-    return raising.judged(there, hidden, given, frozenset(range(len(base.names))) - frozen)
+    return raising.judged(there, hidden, given, frozen)
 
 
 def _said(base: Verified, change: Change) -> str:
@@ -219,7 +315,7 @@ def _said(base: Verified, change: Change) -> str:
 
 def _narrowed(base: Verified, row: Row, shown: Finding) -> tuple[Row, Finding]:
     """The fewest changes of a call that show something, and what: one tensor's, one, two, or all."""
-    each = [(one,) for c in row for one in (*(c.each if len(c.places) > 1 else ()), c)]
+    each = [(one,) for c in row for one in (*c.each, c)]
     parts = [*each, *combinations(row, 2)] if len(row) > 1 else each[:-1]
     found = [(part, f) for part in parts if (f := _finding(base, part))]
     return max([*found, (row, shown)], key=lambda pair: _is_error(pair[1]))

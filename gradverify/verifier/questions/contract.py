@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from torch import nn
 
 from gradverify.model import Finding, Severity
+from gradverify.verifier.questions.findings import CheckResult, FirstOrder, errors_of, listed_names
 from gradverify.verifier.questions.reading import Irregularity, Remark
-from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.witnessing import witnesses_of
-from gradverify.verifier.questions.wording import listed_names
+from gradverify.verifier.questions.witnessing import options_of
 
 RETURNED = frozenset({"GV103", "GV105"})
 """Codes on what backward returned that hang on no value."""
@@ -52,7 +51,7 @@ def contract(sample: Sample, first: FirstOrder) -> CheckResult:
     findings = [_explain(sample, remark, first) for remark in (reader.remarks.values() if reader else ())]
     if sample.draw == 0:
         findings += _carried_parameters(sample)
-    return CheckResult(tuple(findings), outcome_of(findings))
+    return CheckResult.of(*findings)
 
 
 def _carried_parameters(sample: Sample) -> Iterator[Finding]:
@@ -70,7 +69,7 @@ def _carried_parameters(sample: Sample) -> Iterator[Finding]:
 
 def stops_judgement(result: CheckResult) -> bool:
     """Whether the wrong contract leaves nothing for numbers to compare: a count that cannot be assigned."""
-    return any(f.code == "GV105" and f.severity is Severity.ERROR for f in result.findings)
+    return any(f.code == "GV105" for f in errors_of(result.findings))
 
 
 def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding:
@@ -79,13 +78,12 @@ def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding:
         said = f"backward returned {got} gradients, forward takes {expected} arguments"
         return sample.finding("GV105", said, hint=PLACES)
     name = sample.arguments[remark.position].name
-    code, said, hint = SAID[kind]
-    severity = Severity.ERROR
-    if kind is Irregularity.DTYPE and (first.single_precision or witnesses_of(sample).of(sample).is_short):
+    (code, said, hint), severity = SAID[kind], Severity.ERROR
+    wrong = {f.input for f in errors_of(first.result.findings)}
+    if kind is Irregularity.DTYPE and (first.single_precision or options_of(sample).is_short):
         severity = Severity.NOTE
-    elif kind is Irregularity.SHAPE_SUMMED:
-        wrong = any(f.input == name and f.severity is Severity.ERROR for f in first.result.findings)
-        said, severity = (said, severity) if wrong else (f"{said}, rightly", Severity.WARNING)
+    elif kind is Irregularity.SHAPE_SUMMED and name not in wrong:
+        said, severity = f"{said}, rightly", Severity.WARNING
     said, hint = (text.format(got=got, expected=expected, name=name) for text in (said, hint))
     return sample.finding(code, said, hint=hint, input=name, severity=severity)
 

@@ -1,30 +1,374 @@
-"""Answers of the judge as findings: what is wrong, where, by how much, what to try."""
+"""What checks say about a sample: results, and answers of the judge as findings with what to try.
+
+Matrices become entries, a small map, and sentences. Findings on inferred inputs become inconclusive ones,
+each with its reason. What of a derivative could not be judged has a reason, too, and each another remedy
+(GV109).
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from gradverify.model import Entries, Entry, Finding, Severity, indexed
+from gradverify.model import (
+    Entries,
+    Entry,
+    Finding,
+    JacobianMap,
+    Outcome,
+    RaisedError,
+    Severity,
+    Swept,
+    indexed,
+)
+from gradverify.rules import rule
 from gradverify.verifier.numerics.problem import Block, Layout
-from gradverify.verifier.questions.result import OTHER_VALUES
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.wording import (
-    KEEP_THE_DTYPE,
-    NOT_FINITE,
-    WITHIN_TOLERANCE,
-    apart,
-    count_of,
-    gradient_of,
-    map_of,
-    number,
+from gradverify.verifier.witnesses.answers import (
+    WORST,
+    Asked,
+    Imprecise,
+    Judgement,
+    Reason,
+    Right,
+    Unknown,
+    Wrong,
 )
 from gradverify.verifier.witnesses.answers import Entry as Measured
-from gradverify.verifier.witnesses.answers import Imprecise, Reason, Unknown, Wrong
 from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.rounding import has_digits_of_float32
+
+OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
+"""What to try where values are to blame."""
+
+SAME_NUMBERS = (
+    "Draw random numbers from torch's, NumPy's or Python's global generator, which are replayed for each "
+    "call, or take them as an input. What it reads beside its inputs must not change from call to call."
+)
+"""What to try where forward gives other values at the same inputs."""
+
+
+NOT_REPEATED = "not-repeated"
+"""The cause of a gradient that is another one each time, forward and every random state being the same."""
+
+
+WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
+"""Outcomes from the least to the most telling: what has several has its worst."""
+
+
+@dataclass(frozen=True)
+class Uncovered:
+    """Why one (output, input) pair could not be judged at this point."""
+
+    reason: str
+    hint: str = OTHER_VALUES
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Findings and the outcome of one family at one point."""
+
+    findings: tuple[Finding, ...] = ()
+    outcome: Outcome = Outcome.PASSED
+    uncovered: dict[tuple[int, str], Uncovered] = field(default_factory=dict)
+    """By (output position, input name)."""
+    smallest_visible_error: float | None = None
+    capability: str = ""
+    """`yes`, `no`, `wrong` or `not-run`: of a double backward, or of one of torch's transforms."""
+    capabilities: tuple[tuple[str, str], ...] = ()
+    """What torch's transforms made of it: (name, `yes` | `no` | `wrong` | `not-run`) pairs."""
+    swept: Swept = field(default_factory=Swept)
+    """What the questions about a verified case went over."""
+    not_judged: int = 0
+    """Entries that differ by what the rounding of the target's own operations explains."""
+    witnesses: frozenset[str] = frozenset()
+    """Those that spoke."""
+
+    @staticmethod
+    def of(*found: Finding | None, calls: Sequence[str] = (), **fields: Any) -> CheckResult:  # noqa: ANN401
+        """Of the findings that there are, failed with an error; the names of the calls that gave them."""
+        findings = tuple(one for one in found if one is not None)
+        return CheckResult(
+            findings, outcome_of(findings), swept=Swept(calls=tuple(dict.fromkeys(calls))), **fields
+        )
+
+    def beside(self, other: CheckResult) -> CheckResult:
+        """Both results of one family as one: the worse outcome, and all that they say."""
+        return replace(
+            self,
+            findings=(*self.findings, *other.findings),
+            outcome=max(self.outcome, other.outcome, key=WORSE.index),
+            capabilities=(*self.capabilities, *other.capabilities),
+            swept=self.swept.joined(other.swept),
+            witnesses=self.witnesses | other.witnesses,
+        )
+
+
+@dataclass(frozen=True)
+class FirstOrder:
+    """What is known of the gradient: later checks build on it."""
+
+    result: CheckResult
+    single_precision: bool = False
+    """Forward computes in float32 inside, so backward may."""
+    proven: bool = False
+    """By the witnesses, or by torch under `--engine torch`."""
+    judged: bool = True
+    """Something of the Jacobian could be measured."""
+    raised: RaisedError | None = None
+    """What backward raised."""
+    asked: Asked | None = None
+    """The claim with its witnesses; None where nothing could be asked."""
+    judgement: Judgement | None = None
+    """None where backward raised."""
+
+    @property
+    def verified(self) -> bool:
+        """Backward gives the derivative at this point, as far as it could be measured."""
+        return self.proven and self.result.outcome is Outcome.PASSED
+
+    @property
+    def whole(self) -> Asked | None:
+        """The claim with its witnesses where every entry is right: what builds on it may be asked."""
+        if self.judgement is None:
+            return None
+        right = all(isinstance(a, Right | Imprecise) for a in self.judgement.answers.values())
+        return self.asked if right else None
+
+    @property
+    def closed(self) -> bool:
+        """Proof or agreement closed it: there is no kink, and no digits are lost."""
+        return self.judgement is not None and self.judgement.closed
+
+
+def errors_of(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The errors among some findings."""
+    return tuple(f for f in findings if f.severity is Severity.ERROR)
+
+
+def is_open(findings: Iterable[Finding]) -> bool:
+    """Whether something could not be verified."""
+    return any(f.code == "GV109" for f in findings)
+
+
+def outcome_of(findings: Iterable[Finding]) -> Outcome:
+    """Failed with an error among the findings, else passed."""
+    return Outcome.FAILED if errors_of(findings) else Outcome.PASSED
+
+
+NOT_RUN = CheckResult(outcome=Outcome.NOT_RUN)
+"""What was not asked."""
+
+
+MAP_LIMIT = 24
+"""Rows and columns up to which a Jacobian block is drawn."""
+
+
+def vector_entries(
+    actual: Tensor,
+    expected: Tensor,
+    wrong: Tensor,
+    block: Block,
+    *,
+    of_output: bool = False,
+    unit: float = 0.0,
+) -> Entries:
+    """The wrong entries of one input, or of one output, worst first. All tensors are flat, of all of them.
+
+    `unit` is the share of its value by which an entry may be off.
+    """
+    actual, expected, wrong = (t[block.span] for t in (actual, expected, wrong))
+    difference = (actual - expected).abs().nan_to_num(torch.inf, torch.inf)
+    count = int(wrong.sum())
+    order = torch.where(wrong, difference, -1.0).argsort(descending=True, stable=True)[:WORST]
+    worst = []
+    for k in order[:count].tolist():
+        index = block.index(block.start + k)
+        output, source = (index, None) if of_output else ((), index)
+        wanted = expected[k].item()
+        worst.append(Entry(output, source, actual[k].item(), wanted, unit * abs(wanted) if unit else 0.0))
+    return Entries(count, wrong.numel(), tuple(worst), compared_with="reference")
+
+
+def map_of(
+    claimed: Tensor,
+    expected: Tensor,
+    wrong: Tensor,
+    output: Block,
+    source: Block,
+    names: tuple[str, str],
+) -> JacobianMap | None:
+    """A picture of one block: how far each wrong entry is off, in steps below the largest."""
+    difference = (claimed - expected).abs()
+    rows, columns = wrong.shape
+    if rows > MAP_LIMIT or columns > MAP_LIMIT or rows * columns < 2 or not wrong.any():
+        return None
+    largest = torch.where(difference.isfinite(), difference, 0.0)[wrong].max().item() or 1.0
+    slight, half, most = (float(f"{largest * share:.1g}") for share in (0.01, 0.1, 0.5))
+    steps = torch.stack([~(difference < t) for t in (slight, half, most)]).sum(dim=0)
+    levels = torch.where(wrong, 1 + steps, 0).tolist()
+    return JacobianMap(
+        row_labels=tuple(indexed(names[0], output.index(output.start + i)) for i in range(rows)),
+        column_labels=tuple(indexed(names[1], source.index(source.start + j)) for j in range(columns)),
+        levels=tuple(map(tuple, levels)),
+        thresholds=(slight, half, most),
+        actual=_rounded(claimed),
+        expected=_rounded(expected),
+    )
+
+
+def _rounded(matrix: Tensor) -> tuple[tuple[float, ...], ...]:
+    """The values to the digits that a report shows."""
+    return tuple(tuple(float(number(value)) for value in row) for row in matrix.tolist())
+
+
+def output_name(sample: Sample, position: int) -> str:
+    """How a sentence calls an output: not at all where there is only one."""
+    return f"output {position}" if sample.outputs_returned > 1 else "the output"
+
+
+def gradient_of(sample: Sample, position: int, name: str) -> str:
+    """How a sentence calls the gradient of one (output, input)."""
+    of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
+    return f"the gradient{of_output} with respect to `{name}`"
+
+
+def apart(one: float, other: float) -> tuple[str, str]:
+    """Two numbers with four significant digits each, or with as many as tell them apart."""
+    said = number(one), number(other)
+    for digits in range(6, 18, 2):
+        if said[0] != said[1] or one == other:
+            break
+        said = f"{one:.{digits}g}", f"{other:.{digits}g}"
+    return said
+
+
+def number(value: float) -> str:
+    """Four significant digits; no sign before a zero."""
+    return f"{value + 0.0:.4g}"
+
+
+def count_of(wrong: int, checked: int) -> str:
+    """`3 of 60 entries`, `all 60 entries`, `its only entry`."""
+    if checked == 1:
+        return "its only entry"
+    return f"all {checked} entries" if wrong == checked else f"{wrong} of {checked} entries"
+
+
+def percent(share: float) -> str:
+    """A share in percent; 100 is said of a whole alone."""
+    return "100 %" if share == 1 else f"{min(100 * share, 99.0):.2g} %"
+
+
+def listed_names(names: Sequence[str]) -> str:
+    """`x`, `x` and `y`, `x`, `y` and `z`: in backticks."""
+    return _listed([f"`{name}`" for name in names])
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+MOST_NAMED = 3
+"""Guesses that one sentence names."""
+
+IF_VALID = "If such inputs are valid, this is a mistake: confirm them in the spec `gradverify init` drafts."
+
+
+def invented(finding: Finding, invented: Sequence[str], hint: str = IF_VALID) -> Finding:
+    """The finding on inputs of which something was guessed."""
+    named = list(invented)
+    if len(named) > MOST_NAMED:  # `gradverify init` writes them all
+        named = [*named[: MOST_NAMED - 1], f"{len(named) - MOST_NAMED + 1} others"]
+    said = f"inputs inferred: {finding.message}; but gradverify guessed {_listed(named)}"
+    return _inconclusive(finding, said, hint)
+
+
+def if_guessed(finding: Finding, what: Iterable[str]) -> Finding | None:
+    """The finding as one that hangs on what was guessed; None where that is nothing."""
+    named = tuple(filter(None, what))
+    return invented(finding, named) if named else None
+
+
+def undeclared(finding: Finding, why: str, declared: str) -> Finding:
+    """The finding at values that a spec neither declares nor excludes; `declared` is what excludes them."""
+    said = f"{finding.message}; but {why}, so they may not be valid"
+    said = f"at values that the spec neither lists nor excludes, {said}"
+    return _inconclusive(finding, said, declare(declared))
+
+
+def declare(what: str) -> str:
+    """How a spec tells a domain from a mistake."""
+    return (
+        f"If such values are not valid, say so in a spec: {what}. If they are, this is a mistake: declare "
+        "them, and it fails."
+    )
+
+
+def joined(signs: Sequence[str]) -> str:
+    """`that ... (one sign; another)` of several `that ... (a sign)`."""
+    first, *others = signs
+    more = "".join(f"; {one.partition('(')[2].removesuffix(')')}" for one in others)
+    return f"{first.removesuffix(')')}{more})" if others else first
+
+
+MEANT = (
+    "If it is meant, say so in a spec: `surrogate: {reason: ...}`, or `surrogate:` with a composite "
+    "whose gradient it is. If one input is computed from others, make them together: `arguments:`. "
+    "Else this is a mistake."
+)
+
+
+def deliberate(finding: Finding, meant: str) -> Finding:
+    """The finding where the source or the numbers say that no derivative is meant."""
+    return replace(invented(finding, [meant], MEANT), cause="looks-surrogate")
+
+
+def refused(finding: Finding) -> Finding:
+    """The finding of an exception that backward raises on purpose."""
+    said = f"on inferred inputs {finding.message}; forward took them, but they may not be what is meant"
+    return _inconclusive(
+        finding, said, "Write a spec with valid inputs (shapes, domain, range) and run again."
+    )
+
+
+def doubted(finding: Finding, declared: str) -> Finding:
+    """The finding that is not there at inputs of another kind, which a spec declares as `declared`."""
+    said = f"on inferred inputs {finding.message}; but not with {declared}, so these may not be valid"
+    return _inconclusive(finding, said, declare(declared))
+
+
+def _inconclusive(finding: Finding, message: str, hint: str) -> Finding:
+    open_now = replace(finding, code="GV109", suspected=finding.code, severity=rule("GV109").severity)
+    return replace(open_now, message=message, hint=hint)
+
+
+def not_verified(sample: Sample, position: int, name: str, unknown: Uncovered) -> Finding:
+    """That one (output, input) pair could not be judged, and why."""
+    said = f"{gradient_of(sample, position, name)} could not be verified: {unknown.reason}"
+    return sample.finding("GV109", said, hint=unknown.hint, output=position, input=name)
+
+
+KEEP_THE_DTYPE = (
+    "Something in backward computes in float32 (`.float()`, torch.empty without dtype, a float32 constant): "
+    "keep the dtype of grad_output."
+)
+
+WITHIN_TOLERANCE = (
+    "A truncated constant, a series that ends early or a lower precision inside backward; it is within the "
+    "tolerance."
+)
+
+NOT_FINITE = (
+    "Look for 0/0, log(0), sqrt(0) or an overflow in backward at these inputs; mask with torch.where on the "
+    "denominator, not on the result."
+)
+
 
 NEARLY = 1e-4
 """Relative error of a value that is right but for a lower precision inside."""

@@ -29,9 +29,6 @@ _ARGUMENTS = "_gradverify_arguments"
 _ORIGINAL = "_gradverify_original"
 """Attribute of the wrapper that holds the class's own backward."""
 
-Kinds = tuple[type[tuple[Any, ...]] | type[list[Any]], ...]
-"""What a backward may return several gradients in."""
-
 
 class Irregularity(StrEnum):
     """How a returned gradient differs from what its input asks for."""
@@ -96,12 +93,11 @@ class Reader:
 
 
 @contextmanager
-def reading_backward(function: type[Function], reader: Reader | None = None) -> Iterator[Reader]:
-    """Wrap the class's backward while the context lasts; `reader` is one that has read it before.
+def reading_backward(function: type[Function], reader: Reader) -> Iterator[Reader]:
+    """Wrap the class's backward while the context lasts; `reader` may have read it before.
 
     Raises `DisturbedError` where the class has another one at the end.
     """
-    reader = Reader() if reader is None else reader
     with wrapped_backward(function, partial(_reading, reader=reader)) as reading:
         yield reader
         name = backward_name(function)
@@ -110,29 +106,24 @@ def reading_backward(function: type[Function], reader: Reader | None = None) -> 
 
 
 @contextmanager
-def reading_operator(operator: Operator, reader: Reader | None = None) -> Iterator[Reader]:
-    """Wrap the backward that an operator's definition holds; `reader` is one that has read it before."""
+def reading_operator(operator: Operator, reader: Reader) -> Iterator[Reader]:
+    """Wrap the backward that an operator's definition holds; `reader` may have read it before."""
     by_name = sum(p.keyword_only for p in parameters_of_schema(operator))
-    reader = Reader() if reader is None else reader
     reader.answered = -by_name or None
-    with wrapped_operator(operator, partial(_reading, reader=reader, several=(tuple,))):
+    with wrapped_operator(operator, partial(_reading, reader=reader, lists=False)):
         yield reader
 
 
 @contextmanager
 def without_reading(function: type[Function] | None) -> Iterator[None]:
     """Give a class its own backward back for a while: torch.compile would trace the wrapper."""
-    name = "" if function is None else backward_name(function)
-    reading = vars(function).get(name) if function is not None else None
+    reading = None if function is None else vars(function).get(backward_name(function))
     original = getattr(getattr(reading, "__func__", None), _ORIGINAL, None)
     if function is None or original is None:
         yield
-        return
-    setattr(function, name, staticmethod(original))
-    try:
-        yield
-    finally:
-        setattr(function, name, reading)
+    else:
+        with wrapped_backward(function, lambda _: original):
+            yield
 
 
 def own_backward(function: type[Function]) -> Any:  # noqa: ANN401 - the user's
@@ -141,17 +132,16 @@ def own_backward(function: type[Function]) -> Any:  # noqa: ANN401 - the user's
     return getattr(backward, _ORIGINAL, backward)
 
 
-def _reading(
-    original: Callable[..., Any], *, reader: Reader, several: Kinds = (tuple, list)
-) -> Callable[..., Any]:
-    """The wrapper. `several` are what a backward returns more than one gradient in: a list may be one."""
+def _reading(original: Callable[..., Any], *, reader: Reader, lists: bool = True) -> Callable[..., Any]:
+    """The wrapper. `lists`: a backward may return several gradients in a list, too."""
 
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # noqa: ANN401
         returned = original(ctx, *grad_outputs)
         arguments = getattr(ctx, _ARGUMENTS, None)
         if arguments is None:
             return returned
-        values = list(returned) if isinstance(returned, several) else [returned]
+        is_several = isinstance(returned, tuple) or (lists and isinstance(returned, list))
+        values = list(returned) if is_several else [returned]
         return _read(values, arguments, reader)
 
     setattr(backward, _ORIGINAL, original)

@@ -19,13 +19,8 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
-from gradverify.verifier.questions.findings import UNSTABLE
-from gradverify.verifier.questions.jacobians import first_asked
-from gradverify.verifier.questions.structured import wrong_with_structure
-from gradverify.verifier.questions.subject import Sample, called_with, first_line
-from gradverify.verifier.questions.verified import gradient_at, value_at
-from gradverify.verifier.questions.witnessing import witnesses_of
-from gradverify.verifier.questions.wording import (
+from gradverify.verifier.questions.findings import (
+    UNSTABLE,
     apart,
     count_of,
     gradient_of,
@@ -33,6 +28,10 @@ from gradverify.verifier.questions.wording import (
     output_name,
     vector_entries,
 )
+from gradverify.verifier.questions.structured import wrong_with_structure
+from gradverify.verifier.questions.subject import Sample, Surrogate, UserCode, called_with, first_line
+from gradverify.verifier.questions.verified import gradient_at, value_at
+from gradverify.verifier.questions.witnessing import first_asked, options_of
 from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.derived import Derived, derive
 from gradverify.verifier.witnesses.kinks import BESIDE, NEARER, OF_A_SLOPE, ROOM
@@ -48,34 +47,31 @@ At = Callable[[Map, Tensor], Tensor | None]
 """Outputs of a problem at a point, or gradients; None where it raises."""
 
 
-def ask_reference(sample: Sample, visible: float, *, gradients: bool = True) -> list[Finding]:
+def ask_reference(sample: Sample, function: UserCode, visible: float, *, gradients: bool) -> list[Finding]:
     """GV301 to GV303: values first; where they differ, gradients say nothing.
 
     A gradient that values have shown is right, whatever the reference has for one: `visible` is the error
     that they would have seen.
     """
-    other = _composite(sample, REFERENCE, sample.subject.reference, sample.subject.reference_arguments)
+    other = _composite(sample, REFERENCE, function, sample.subject.reference_arguments)
     if isinstance(other, Finding):
         return [other]
-    found = list(_values(sample, other, witnesses_of(sample).of(sample).epsilon if gradients else SINGLE))
+    found = list(_values(sample, other, options_of(sample).epsilon if gradients else SINGLE))
     if found or not gradients or other.outputs.size != sample.problem.outputs.size:
         return found
     found = list(_gradients(sample, other, REFERENCE, visible))
-    if found or not sample.is_first_draw or not witnesses_of(sample).of(sample).twice:
+    if found or not sample.is_first_draw or not options_of(sample).twice:
         return list(map(_of_the_reference, found)) if visible else found
     return list(map(_of_the_reference, _second_derivatives(sample, other, visible)))
 
 
-def ask_surrogate(sample: Sample) -> list[Finding]:
+def ask_surrogate(sample: Sample, surrogate: Surrogate, function: UserCode) -> list[Finding]:
     """GV302 against the surrogate's gradient, GV106 for other grad_outputs; its forward is not compared."""
-    surrogate = sample.subject.surrogate
-    if surrogate is None:
-        return []
-    other = _composite(sample, "surrogate", surrogate.function, surrogate.arguments)
+    other = _composite(sample, "surrogate", function, surrogate.arguments)
     if isinstance(other, Finding):
         return [other]
     found = list(_gradients(sample, other, "surrogate"))
-    has_digits = witnesses_of(sample).of(sample).epsilon < SINGLE and not sample.is_native
+    has_digits = options_of(sample).epsilon < SINGLE and not sample.is_native
     if not found and has_digits and sample.point is Point.TYPICAL:
         found = list(map(_unstable, _gradients(sample, other, "surrogate", rounds=False)))
     if not found and sample.is_first_draw and sample.subject.is_first_of_options:
@@ -85,10 +81,9 @@ def ask_surrogate(sample: Sample) -> list[Finding]:
 
 
 def _composite(
-    sample: Sample, called: str, function: Callable[..., Any] | None, names: Sequence[str]
+    sample: Sample, called: str, function: UserCode, names: Sequence[str]
 ) -> CallProblem | Finding:
     """The composite over the same inputs; GV109 where there is nothing to compare with."""
-    assert function is not None  # noqa: S101 - whoever asks has one
     made = reference_problem(sample, function, names)
     if isinstance(made, Raised):
         why = f"raised {made.error.type}: {first_line(made.error.message)}"
@@ -103,7 +98,7 @@ def _values(sample: Sample, other: CallProblem, epsilon: float) -> Iterator[Find
     """Outputs of another shape, else those with other values than rounding in such a precision explains."""
     mine, positions = sample.problem, other.output_positions
     for position, theirs in zip(positions, other.outputs.blocks, strict=True):
-        own, name = mine.outputs.blocks[mine.output_positions.index(position)], _name(sample, position)
+        own, name = mine.outputs.blocks[mine.output_positions.index(position)], output_name(sample, position)
         if own.shape != theirs.shape:
             said = f"{name} has shape {list(own.shape)}, the reference's has {list(theirs.shape)}"
             hint = "Is it the reference for these inputs, called positionally with what forward gets?"
@@ -111,7 +106,7 @@ def _values(sample: Sample, other: CallProblem, epsilon: float) -> Iterator[Find
             return
     mine = replace(mine, output_positions=positions, outputs=other.outputs)
     for number_of, entries in _differing(sample, (mine, other), value_at, other.outputs, epsilon=epsilon):
-        said = f"{_name(sample, positions[number_of])} of forward differs from the reference"
+        said = f"{output_name(sample, positions[number_of])} of forward differs from the reference"
         hint = "Forward and reference give different values: the gradients are not compared."
         yield _told(sample, "GV301", said, entries, hint=hint, output=positions[number_of])
 
@@ -156,10 +151,6 @@ def _told(
     return sample.finding(code, said, entries=entries, **where)
 
 
-def _name(sample: Sample, position: int) -> str:
-    return output_name(position, sample.outputs_returned)
-
-
 def _differing(
     sample: Sample,
     both: tuple[Map, Map],
@@ -181,22 +172,18 @@ def _differing(
     silent = theirs.isnan() if sample.point is not Point.TYPICAL else mine.isnan() & theirs.isnan()
     off = ~((mine - theirs).abs() <= bar) & (mine != theirs) & ~silent
     if rounds and bool(off.any()):
-        precision = epsilon or witnesses_of(sample).of(sample).epsilon
+        precision = epsilon or options_of(sample).epsilon
         moved = [spread(partial(at, one), x, precision) for one in both]
         off &= ~((mine - theirs).abs() <= bar + sum(FACTOR * one for one in moved if one is not None))
     if bool(off.any()) and sample.point is not Point.TYPICAL:
-        off &= ~_as_those_nearby(partial(at, both[1]), Values(both[1]), mine, theirs)
+        off &= ~_as_those_nearby(at, Values(both[1]), mine, theirs)
     for number_of, block in enumerate(layout.blocks):
-        own, of_output = block.span, at is value_at
-        nothing = torch.zeros_like(mine[own])
-        entries = vector_entries(mine[own], theirs[own], nothing, off[own], block, of_output=of_output)
+        entries = vector_entries(mine, theirs, off, block, of_output=at is value_at)
         if entries.wrong:
             yield number_of, entries
 
 
-def _as_those_nearby(
-    at: Callable[[Tensor], Tensor | None], there: Values, mine: Tensor, theirs: Tensor
-) -> Tensor:
+def _as_those_nearby(at: At, there: Values, mine: Tensor, theirs: Tensor) -> Tensor:
     """Entries at a kink of the composite, where several gradients are right, or it has one by itself (bool).
 
     `sign(x) * log1p(abs(x))` has a slope at 0, where the product of its parts' derivatives is 0.
@@ -208,12 +195,13 @@ def _as_those_nearby(
     return inside | (off + highest - lowest <= OF_A_SLOPE * alone)
 
 
-def _hull(at: Callable[[Tensor], Tensor | None], there: Values, share: float) -> tuple[Tensor, Tensor]:
+def _hull(at: At, there: Values, share: float) -> tuple[Tensor, Tensor]:
     """The least and the largest gradient of each entry at some points beside a point; NaN where none is."""
     ways = [probe(len(there.x), 32 + k) * sign for k in range(2) for sign in (1.0, -1.0)]
-    found = [at(there.x + share * there.scale * way) for way in ways]
-    nearby = [one for one in found if one is not None] or [torch.full_like(there.x, torch.nan)]
-    return torch.stack(nearby).amin(dim=0), torch.stack(nearby).amax(dim=0)
+    found = [at(there.problem, there.x + share * there.scale * way) for way in ways]
+    known = [one for one in found if one is not None] or [torch.full_like(there.x, torch.nan)]
+    nearby = torch.stack(known)
+    return nearby.amin(dim=0), nearby.amax(dim=0)
 
 
 def _unstable(finding: Finding) -> Finding:
@@ -250,7 +238,7 @@ def composite_of(sample: Sample) -> CallProblem | None:
 
 
 def reference_problem(
-    sample: Sample, function: Callable[..., Any], names: Sequence[str] = ()
+    sample: Sample, function: UserCode, names: Sequence[str]
 ) -> Returned[CallProblem] | Raised:
     """The composite reference as a problem over the same inputs, its outputs matched by position.
 

@@ -16,9 +16,10 @@ from torch import Tensor
 from gradverify.model import Finding, Severity
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Layout
-from gradverify.verifier.questions.first_order import backward_raised
+from gradverify.verifier.questions.findings import apart, count_of, vector_entries
+from gradverify.verifier.questions.orders import backward_raised
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.wording import apart, count_of, vector_entries
+from gradverify.verifier.questions.witnessing import largest
 from gradverify.verifier.witnesses.answers import Asked
 from gradverify.verifier.witnesses.claim import Claim, spread_of_rows
 from gradverify.verifier.witnesses.proof import differing
@@ -156,14 +157,15 @@ def _is_more_than_rounding(
     asked: Asked, s: Structure, u: Tensor, usual: Tensor, mine: Tensor, theirs: Tensor
 ) -> bool:
     """Whether two gradients differ by more than tolerance, and more than is left of terms that cancel."""
-    least = FACTOR * asked.values.steps.epsilon * usual.abs().nan_to_num(0.0, 0.0, 0.0).max()
-    is_more = ~((mine - theirs).abs() <= least * max(1.0, float(u.abs().max()) * 2.0**-s.bits))
-    return bool((_differ(asked, s, u, mine, theirs) & is_more).any())
+    plain = u * 2.0**-s.bits
+    least = FACTOR * asked.values.steps.epsilon * largest(usual)
+    is_more = ~((mine - theirs).abs() <= least * max(1.0, float(plain.abs().max())))
+    return bool((_differ(asked, plain, mine, theirs) & is_more).any())
 
 
-def _differ(asked: Asked, s: Structure, u: Tensor, mine: Tensor, theirs: Tensor) -> Tensor:
-    """Entries of two gradients, scaled back, that differ by more than the judge lets claim and derived."""
-    return differing(asked, mine[None], theirs[None], u[None] * 2.0**-s.bits)[0] & theirs.isfinite()
+def _differ(asked: Asked, plain: Tensor, mine: Tensor, theirs: Tensor) -> Tensor:
+    """Entries of two gradients that differ by more than the judge lets claim and derived: all scaled back."""
+    return differing(asked, mine[None], theirs[None], plain[None])[0] & theirs.isfinite()
 
 
 def _distinct(w: Tensor, outputs: Layout) -> dict[Structure, Tensor]:
@@ -186,7 +188,7 @@ def _again(asked: Asked, s: Structure, u: Tensor, w: Tensor) -> _Row | None:
         return None
     other = known[2] * (not s.bits)
     got = known[0] * scale
-    wrong = _differ(asked, s, u, got + other, known[1])
+    wrong = _differ(asked, u * scale, got + other, known[1])
     moved = spread_of_rows(asked.problem, torch.stack([u, beside]), asked.values.steps.epsilon)
     if moved is not None:
         rounding = FACTOR * (moved[0] * scale + moved[1])
@@ -219,8 +221,7 @@ def _finding(sample: Sample, row: _Row, severity: Severity) -> Finding:
     off = torch.where(row.wrong, (row.got - row.expected).abs().nan_to_num(torch.inf), -1.0)
     number_of = sample.inputs.block_of(int(off.argmax()))
     name, block = sample.problem.input_names[number_of], sample.inputs.blocks[number_of]
-    own, nothing = block.span, torch.zeros_like(off[block.span])
-    entries = vector_entries(row.got[own], row.expected[own], nothing, row.wrong[own], block)
+    entries = vector_entries(row.got, row.expected, row.wrong, block)
     got, wanted = apart(entries.worst[0].actual, entries.worst[0].expected)
     return sample.finding(
         "GV106",

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from gradverify.model import Outcome, Severity
 from gradverify.verifier.guard.memory import hand_back
-from gradverify.verifier.questions.again import again, overlapping
+from gradverify.verifier.questions.again import again, growing_memory, overlapping, watched
 from gradverify.verifier.questions.changes import changes
-from gradverify.verifier.questions.result import CheckResult
+from gradverify.verifier.questions.findings import CheckResult
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.verified import Verified, known
 from gradverify.verifier.questions.ways import (
@@ -25,7 +25,6 @@ from gradverify.verifier.questions.ways import (
     saved_elsewhere,
     views_of_one_base,
 )
-from gradverify.verifier.questions.writes import growing_memory, watched
 
 SWEPT_CODES = frozenset(
     {f"GV4{number:02}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 13, 14)} | {"GV701", "GV724"}

@@ -21,19 +21,20 @@ from gradverify.model import Finding, RaisedError, Severity, TargetKind
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.guard.raised_errors import describe
-from gradverify.verifier.numerics.calling import Tensors, copies, substitute
+from gradverify.verifier.numerics.calling import Tensors, copies, returned_tensors, substitute
 from gradverify.verifier.numerics.problem import Layout
-from gradverify.verifier.questions.call import called, is_accident, is_refusal, outputs_of
+from gradverify.verifier.questions.findings import CheckResult, FirstOrder, apart, listed_names
 from gradverify.verifier.questions.reading import without_reading
-from gradverify.verifier.questions.result import CheckResult, FirstOrder
 from gradverify.verifier.questions.subject import Sample, Subject
 from gradverify.verifier.questions.verified import (
     Variant,
     Verified,
+    called,
     drawn_again,
+    is_accident,
+    is_refusal,
     known,
 )
-from gradverify.verifier.questions.wording import apart, listed_names
 from gradverify.verifier.targets.operators import Operator, with_keywords
 from gradverify.verifier.witnesses.claim import rows_at
 from gradverify.verifier.witnesses.values import probe
@@ -67,7 +68,7 @@ def forward_mode(base: Verified, first: FirstOrder) -> CheckResult:
     At a kink both may choose another derivative and be right, so nothing is said there. A callable that is no
     Function promises nothing.
     """
-    function_class, count = base.sample.subject.function_class, len(base.names)
+    function_class, count = base.subject.function_class, len(base.names)
     is_sparse = any(p.layout is not torch.strided for p in base.sample.problem.primals)
     if is_sparse or (function_class is not None and function_class.jvp is Function.jvp):
         return UNSUPPORTED
@@ -86,7 +87,7 @@ def forward_mode(base: Verified, first: FirstOrder) -> CheckResult:
         differs = _compared(base, v, pushed.value)
         if differs:
             said = f"the forward-mode derivative {when} is {differs}"
-            return _answered(base.finding("GV501", said, hint=JVP_HINT))
+            return _answered(base.sample.finding("GV501", said, hint=JVP_HINT))
     return _answered()
 
 
@@ -119,14 +120,14 @@ def _pushed(base: Verified, v: Tensor, chosen: tuple[int, ...]) -> Returned[Tens
         if isinstance(call, Raised):
             return call
         found = [forward_ad.unpack_dual(t).tangent for t in call.value.outputs]  # type: ignore[no-untyped-call]
-        if base.sample.subject.function_class is None and all(t is None for t in found):
+        if base.subject.function_class is None and all(t is None for t in found):
             return Raised(RaisedError("NotImplementedError", "forward drops tangents"))
         return guard.call(problem.outputs.flatten, found)
 
 
 def _compared(base: Verified, v: Tensor, pushed: Tensor) -> str:
     """How both sides differ by more than the tolerance and than rounding explains; else empty."""
-    settings, problem = base.sample.subject.settings, base.sample.problem
+    settings, problem = base.subject.settings, base.sample.problem
     one, other = base.u * pushed, base.gradient * v
     size = float(one.abs().sum() + other.abs().sum())
     forward, backward = one.sum().item(), other.sum().item()
@@ -182,7 +183,7 @@ def registration(base: Verified) -> CheckResult:
     Tracing, which builds on the fake kernel, comes only where that holds, and not for an operator that draws
     random numbers: it would draw others.
     """
-    operator, findings = base.sample.subject.operator, list[Finding]()
+    operator, findings = base.subject.operator, list[Finding]()
     if operator is None:
         return NOT_RUN
     for test, hint in TESTS.items():
@@ -197,7 +198,7 @@ def registration(base: Verified) -> CheckResult:
         how = "fails" if fails else "cannot be run"
         said = f"`{test}` of torch.library.opcheck {how} for `{operator.name}`: {said}"
         severity = Severity.WARNING if test == WARNED else Severity.ERROR
-        found = base.finding("GV504", said, hint=hint, severity=severity, part=test, raised=error)
+        found = base.sample.finding("GV504", said, hint=hint, severity=severity, part=test, raised=error)
         findings.append(found if fails else replace(found, severity=Severity.NOTE, hint=STOPPED))
     return _answered(*findings)
 
@@ -247,7 +248,7 @@ def batched(base: Verified) -> CheckResult:
     The first batch that is wrong is reported, and the first that is refused. Of a rule that torch generates,
     and of a loop over an operator, there is nothing to judge.
     """
-    function_class, operator = base.sample.subject.function_class, base.sample.subject.operator
+    function_class, operator = base.subject.function_class, base.subject.operator
     if function_class is not None and function_class.vmap is Function.vmap:
         return NOT_RUN if function_class.generate_vmap_rule else UNSUPPORTED
     has_rule = function_class is not None or (operator is not None and operator.vmap_rule is not None)
@@ -307,7 +308,8 @@ def _loop(base: Verified, dims: Dims, count: int) -> Verified | None:
 
     def by_rule(*given: Any) -> Any:  # noqa: ANN401 - user code's arguments
         def call(*one: Any) -> Tensors:  # noqa: ANN401
-            return outputs_of(problem, sample.subject.function(*one))
+            returned = returned_tensors(sample.subject.function(*one))
+            return tuple(returned[p] for p in problem.output_positions)
 
         return torch.vmap(call, in_dims=dims)(*given)
 
@@ -348,7 +350,7 @@ def compiled(base: Verified) -> CheckResult:
     """
     if base.draws:
         return NOT_RUN
-    problem, target = base.sample.problem, base.sample.subject.function
+    problem, target = base.sample.problem, base.subject.function
 
     def through(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
         def plain(*given: Any) -> Any:  # noqa: ANN401
@@ -357,7 +359,7 @@ def compiled(base: Verified) -> CheckResult:
         torch._dynamo.reset()  # noqa: SLF001 - the documented way to forget what was compiled for another case
         return torch.compile(plain, backend="aot_eager")(*arguments)
 
-    with without_reading(base.sample.subject.function_class):
+    with without_reading(base.subject.function_class):
         call = called(replace(base.sample, problem=replace(problem, function=through)))
         return _answered(COMPILED.judged(base, call))
 

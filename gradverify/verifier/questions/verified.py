@@ -1,6 +1,7 @@
 """The verified gradient that every changed call must reproduce, and when a difference from it counts.
 
-Another layout sums in another order: what `witnesses/rounding.py` says that rounding moves is no difference.
+A call is under our control: which inputs require grad, how each argument lies in memory. Another layout sums
+in another order: what `witnesses/rounding.py` says that rounding moves is no difference.
 """
 
 from __future__ import annotations
@@ -19,18 +20,137 @@ from gradverify.model import Finding, Point, RaisedError, Severity, TargetKind, 
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.guard.memory import filled_memory
-from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
-from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, CallProblem, Layout
-from gradverify.verifier.questions.call import Call, backward, called, is_accident
-from gradverify.verifier.questions.result import OTHER_VALUES
-from gradverify.verifier.questions.samples import arguments_at
-from gradverify.verifier.questions.subject import Sample, first_line
-from gradverify.verifier.questions.witnessing import witnesses_of
-from gradverify.verifier.questions.wording import apart, number
+from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
+from gradverify.verifier.numerics.calling import (
+    Gradients,
+    Tensors,
+    copies,
+    differentiate_in_place,
+    returned_tensors,
+)
+from gradverify.verifier.numerics.problem import OTHER_OUTPUTS, Layout
+from gradverify.verifier.questions.findings import OTHER_VALUES, apart, number
+from gradverify.verifier.questions.subject import Sample, Subject, arguments_at, first_line
+from gradverify.verifier.questions.witnessing import largest, options_of
 from gradverify.verifier.witnesses.claim import Map, rows_at
 from gradverify.verifier.witnesses.rounding import FACTOR, OF_A_ROW, spread
 from gradverify.verifier.witnesses.values import probe
+
+Arrange = Callable[[list[Any]], list[Any]]
+"""What the target is given in place of some arguments: most often the same values elsewhere in memory."""
+
+ACCIDENTS = frozenset(
+    {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "TypeError"}
+)
+"""Exceptions that are never raised to refuse something."""
+
+ACCIDENTAL_WORDS = ("to unpack", "saved tensors", "modified by an inplace operation", "incorrect number of")
+"""Parts of messages of torch and Python that tell of an accident, whatever the type."""
+
+REFUSING_WORDS = ("not implemented", "not supported", "unsupported")
+"""What a compiled backward says that refuses on purpose."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One forward, with its graph."""
+
+    leaves: Tensors
+    """The differentiable inputs; those of a frozen argument do not require grad."""
+    passed: tuple[Any, ...]
+    """What the target got, one for each `Argument`."""
+    returned: tuple[Any, ...]
+    """Everything that forward returned, by position."""
+    outputs: Tensors
+    """The outputs that are differentiated."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether forward wrote into an argument, or returned one."""
+        tensors = [value for value in self.passed if isinstance(value, Tensor)]
+        return any(t._version > 0 or any(r is t for r in self.returned) for t in tensors)  # noqa: SLF001
+
+    @property
+    def node(self) -> Any:  # noqa: ANN401 - the class of the node is the user's
+        """The ctx of the Function behind the outputs; None where no Python Function is."""
+        for output in self.outputs:
+            node: Any = output.grad_fn
+            if isinstance(node, torch.autograd.function.BackwardCFunction):
+                return node
+        return None
+
+
+def called(
+    sample: Sample,
+    arguments: Sequence[Argument] = (),
+    *,
+    frozen: frozenset[int] = frozenset(),
+    arrange: Arrange | None = None,
+) -> Returned[Call] | Raised:
+    """Forward with its graph on fresh arguments, the random states replayed.
+
+    `frozen` are numbers of differentiable inputs that are not to require grad.
+    """
+    problem, arguments = sample.problem, arguments or sample.arguments
+    leaves = copies([a.value for a in arguments if a.differentiable])
+    clones = (leaf.requires_grad_(number not in frozen).clone() for number, leaf in enumerate(leaves))
+    with torch.enable_grad():
+        passed = [
+            a.moved(next(clones))
+            if a.differentiable
+            else a.value.clone()
+            if isinstance(a.value, Tensor)
+            else a.value
+            for a in arguments
+        ]
+        problem.counter.forward += 1
+        problem.random_states.replay()
+        passed = passed if arrange is None else arrange(passed)
+        with problem.around():
+            result = guard.call(problem.function, *arguments_of_call(arguments, passed))
+    if isinstance(result, Raised):
+        return result
+    returned = returned_tensors(result.value)
+    picked = [returned[p] for p in problem.output_positions if p < len(returned)]
+    outputs = tuple(t for t in picked if isinstance(t, Tensor))
+    if len(outputs) != len(problem.output_positions):
+        has_tensors = any(isinstance(t, Tensor) for t in returned)
+        said = "returned other outputs than before" if has_tensors else "returned None"
+        return Raised(RaisedError(OTHER_OUTPUTS, said))
+    return Returned(Call(leaves, tuple(passed), returned, outputs))
+
+
+def backward(
+    sample: Sample, call: Call, grad_outputs: Sequence[Tensor | None], *, retain: bool = False
+) -> Returned[Gradients] | Raised:
+    """Backward; None for the inputs that do not require grad. `retain`: leaving the graph for another one.
+
+    What backward returns and only the engine would refuse counts as None.
+    """
+    problem = sample.problem
+    problem.counter.backward += 1
+    problem.random_states.replay_for_backward()
+    wanted = [leaf for leaf in call.leaves if leaf.requires_grad]
+    through = partial(differentiate_in_place, keep=retain, training=problem.of_module)
+    with problem.around():
+        result = guard.call(through, call.outputs, wanted, grad_outputs)
+    if isinstance(result, Raised):
+        return result
+    found = iter(result.value)
+    return Returned(tuple(next(found) if leaf.requires_grad else None for leaf in call.leaves))
+
+
+def is_accident(error: RaisedError) -> bool:
+    """Whether an exception is a mistake, and not a refusal that somebody wrote."""
+    if error.deliberate:
+        return False
+    return error.type in ACCIDENTS or any(words in error.message for words in ACCIDENTAL_WORDS)
+
+
+def is_refusal(error: RaisedError) -> bool:
+    """Whether an exception says that something is not supported."""
+    return error.deliberate or any(words in error.message.lower() for words in REFUSING_WORDS)
+
 
 OF_TERMS = 1e-9
 """Share of the size of a gradient's terms that sums in another order may move it by, whatever is left."""
@@ -77,6 +197,11 @@ class Verified:
     """Gradients for other grad_outputs, by these."""
 
     @property
+    def subject(self) -> Subject:
+        """The target."""
+        return self.sample.subject
+
+    @property
     def inputs(self) -> Layout:
         """Layout of the differentiable inputs."""
         return self.sample.inputs
@@ -93,7 +218,7 @@ class Verified:
 
     def is_passed(self, argument: Argument) -> bool:
         """Whether the caller passes this argument: a module allocates its own parameters."""
-        is_module = self.sample.subject.target.kind is TargetKind.MODULE
+        is_module = self.subject.target.kind is TargetKind.MODULE
         return not (is_module and argument.name.startswith("self."))
 
     def grad_outputs(self) -> Tensors:
@@ -115,35 +240,31 @@ class Verified:
         key = tuple(u.tolist())
         if key not in self.known:
             zero = torch.zeros_like(self.gradient)
-            found = gradient_at(u, self.sample.problem, _inputs_of(self.sample)) if u.any() else zero
-            self.known[key] = found if found is not None and found.isfinite().all() else None
+            self.known[key] = (
+                gradient_at(u, self.sample.problem, _inputs_of(self.sample)) if u.any() else zero
+            )
         gradient = self.known[key]
-        return None if gradient is None else replace(self, u=u, gradient=gradient)
+        if gradient is None or not gradient.isfinite().all():
+            return None
+        return replace(self, u=u, gradient=gradient)
 
-    def difference(self, got: Gradients, *, only: frozenset[int] | None = None) -> Difference | None:
+    def difference(self, got: Gradients, *, frozen: frozenset[int] = frozenset()) -> Difference | None:
         """Where gradients differ from the verified one by more than rounding and the tolerance.
 
-        `only` are the numbers of the inputs to look at.
+        `frozen` are the numbers of the inputs that have none.
         """
         flat = self.inputs.flatten(got)
-        for position, block in enumerate(self.inputs.blocks):
-            if only is not None and position not in only:
-                flat[block.span] = self.gradient[block.span]
+        for position in frozen:
+            own = self.inputs.blocks[position].span
+            flat[own] = self.gradient[own]
         return self.differs(flat)
 
-    def forward_difference(self, outputs: Sequence[Tensor], *, same: bool = False) -> Difference | None:
-        """Where results of forward differ from those of the verified call.
-
-        `same`: they are those of the very same call, and differ by more than sums in another order do.
-        """
+    def forward_difference(self, outputs: Sequence[Tensor]) -> Difference | None:
+        """Where results of forward differ from those of the verified call."""
         layout = self.sample.problem.outputs
         if [t.shape for t in outputs] != [t.shape for t in layout.unflatten(self.values)]:
             return Difference("the shape of the result", "the output", torch.nan, torch.nan)
-        return self.differs(layout.flatten(outputs), of_forward=True, same=same)
-
-    def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - of Finding
-        """A finding at this sample."""
-        return self.sample.finding(code, message, **fields)
+        return self.differs(layout.flatten(outputs), of_forward=True)
 
     def differs(self, got: Tensor, *, of_forward: bool = False, same: bool = False) -> Difference | None:
         """Where flat gradients, or results, are off by more than the tolerance and by more than rounding.
@@ -152,24 +273,21 @@ class Verified:
         beyond a share of the largest gradient is unknown.
         """
         problem, wanted, layout, names = self.sample.problem, self.gradient, self.inputs, self.names
-        at: Callable[[Tensor], Tensor | None] = partial(gradient_at, self.u, problem)
+        at = partial(gradient_at, self.u, problem)
         if of_forward:
-            wanted, layout, names, at = (
-                self.values,
-                problem.outputs,
-                named(problem),
-                partial(value_at, problem),
-            )
+            wanted, layout, at = self.values, problem.outputs, partial(value_at, problem)
+            positions = problem.output_positions
+            names = tuple(f"output {p}" if len(positions) > 1 else "y" for p in positions)
         off, bound = _off(got, wanted), self._tolerance(wanted, layout)
         if not (off > bound).any():
             return None
-        most = OF_TERMS * max(_largest(self.gradient), _largest(self.values))
+        most = OF_TERMS * max(largest(self.gradient), largest(self.values))
         moved = self.spread_of(at, wanted).clamp_max(most if same else math.inf)
         bound, known = torch.maximum(bound, moved), bound
         wrong = off > bound
         is_known = bool(wrong.any()) or of_forward
         if not is_known:
-            wrong = off > torch.maximum(known, moved.clamp_max(max(OF_A_ROW * _largest(wanted), most)))
+            wrong = off > torch.maximum(known, moved.clamp_max(max(OF_A_ROW * largest(wanted), most)))
         if not wrong.any():
             return None
         worst = int(torch.where(wrong, off, -1.0).argmax())
@@ -185,7 +303,7 @@ class Verified:
     @property
     def rounding(self) -> float:
         """Relative rounding of its numbers."""
-        return max(witnesses_of(self.sample).of(self.sample).epsilon, float(self.inputs.rounding.max()))
+        return max(options_of(self.sample).epsilon, float(self.inputs.rounding.max()))
 
     def spread_of(self, results: Callable[[Tensor], Tensor | None], like: Tensor) -> Tensor:
         """How far rounding explains that results go, one for each."""
@@ -193,23 +311,13 @@ class Verified:
         return torch.zeros_like(like) if moved is None else FACTOR * moved.nan_to_num(0.0, 0.0, 0.0)
 
     def _tolerance(self, base: Tensor, layout: Layout) -> Tensor:
-        settings, size = self.sample.subject.settings, base.abs().nan_to_num(0.0, 0.0, 0.0)
+        settings, size = self.subject.settings, base.abs().nan_to_num(0.0, 0.0, 0.0)
         bound = torch.full_like(base, settings.atol)
-        for block, own in zip([b for b in layout.blocks if b.stop > b.start], layout.slices, strict=True):
-            eps = torch.finfo(block.dtype).eps
+        for block in (b for b in layout.blocks if b.stop > b.start):
+            eps, own = torch.finfo(block.dtype).eps, size[block.span]
             rtol = max(settings.rtol, eps**0.5 if eps > torch.finfo(torch.float64).eps else 0.0)
-            bound[own] += rtol * (size[own] + size[own].median())
+            bound[block.span] += rtol * (own + own.median())
         return bound
-
-
-def named(problem: CallProblem) -> tuple[str, ...]:
-    """What the differentiated outputs are called."""
-    positions = problem.output_positions
-    return tuple(f"output {p}" if len(positions) > 1 else "y" for p in positions)
-
-
-def _largest(values: Tensor) -> float:
-    return float(values.abs().nan_to_num(0.0, 0.0, 0.0).max()) if values.numel() else 0.0
 
 
 def gradient_at(u: Tensor, problem: Map, x: Tensor) -> Tensor | None:
@@ -231,16 +339,12 @@ def _off(got: Tensor, wanted: Tensor) -> Tensor:
     return torch.where(same, 0.0, torch.where(off.isfinite(), off, torch.inf))
 
 
-def cotangents(sample: Sample) -> Tensor:
-    """The grad_outputs of the verified gradient, flat: signed, never near zero, never all alike."""
-    return probe(sample.problem.outputs.size, sample.case.seed + 31)
-
-
 def drawn_again(sample: Sample, number: int = 1) -> tuple[Argument, ...] | None:
     """The arguments at other values of the same shapes; None where they cannot be built."""
     drawn = arguments_at(sample.subject, sample.case, Point.TYPICAL, sample.draw + number)
-    is_alike = not isinstance(drawn, Raised) and list(map(_kind, drawn)) == list(map(_kind, sample.arguments))
-    return drawn if is_alike else None  # type: ignore[return-value]
+    if isinstance(drawn, Raised) or list(map(_kind, drawn)) != list(map(_kind, sample.arguments)):
+        return None
+    return drawn
 
 
 def _kind(argument: Argument) -> object:
@@ -251,7 +355,7 @@ def _kind(argument: Argument) -> object:
 
 def known(sample: Sample) -> Verified | None:
     """The same, measured once for the values that a case was asked at last."""
-    by_case: dict[object, Verified | None] = sample.subject.learnt.setdefault(Verified, {})  # type: ignore[assignment]
+    by_case: dict[object, Verified | None] = sample.subject.learnt.setdefault(Verified, {})
     key = (sample.case.id, sample.subject.native, sample.subject.short, sample.subject.settings.device)
     base = by_case.get(key)
     if base is None or not torch.equal(_inputs_of(base.sample), _inputs_of(sample)):
@@ -274,9 +378,10 @@ def ran(sample: Sample, *, fill: bool | None = None) -> Verified | None:
 
     None as well where there is nothing to differentiate. `fill`: new memory is full of NaN, or not.
     """
-    problem, outputs, u = sample.problem, sample.problem.outputs, cotangents(sample)
+    problem, outputs = sample.problem, sample.problem.outputs
     if not sample.inputs.size or not outputs.size:
         return None
+    u = probe(outputs.size, sample.case.seed + 31)
     with nullcontext() if fill is None else filled_memory(fill=fill):
         call = called(sample)
         forward_draws = not problem.random_states.untouched()
@@ -312,7 +417,7 @@ class Variant:
         base: Verified,
         call: Returned[Call] | Raised,
         grad_outputs: Sequence[Tensor | None] = (),
-        only: frozenset[int] | None = None,
+        frozen: frozenset[int] = frozenset(),
     ) -> Finding | None:
         """What is wrong with a changed call: it raises, or gives another result or another gradient."""
         if isinstance(call, Raised):
@@ -320,18 +425,17 @@ class Variant:
         moved = base.forward_difference(call.value.outputs)
         if moved is not None:
             said = f"forward gives another result {self.when}: {moved.place} is {moved.values}{self.than}"
-            return base.finding(self.code, said, hint=self.hint, input=self.input, part=self.part)
-        return self.gradient(
-            base, backward(base.sample, call.value, grad_outputs or base.grad_outputs()), only
-        )
+            return base.sample.finding(self.code, said, hint=self.hint, input=self.input, part=self.part)
+        given = grad_outputs or base.grad_outputs()
+        return self.gradient(base, backward(base.sample, call.value, given), frozen)
 
     def gradient(
-        self, base: Verified, result: Returned[Gradients] | Raised, only: frozenset[int] | None = None
+        self, base: Verified, result: Returned[Gradients] | Raised, frozen: frozenset[int] = frozenset()
     ) -> Finding | None:
         """The finding where backward raises, or gives another gradient."""
         if isinstance(result, Raised):
             return self.raised(base, result.error)
-        return self.differs(base, base.difference(result.value, only=only))
+        return self.differs(base, base.difference(result.value, frozen=frozen))
 
     def differs(self, base: Verified, found: Difference | None) -> Finding | None:
         """The finding on a gradient that is another one; GV109 where its own rounding leaves no digit."""
@@ -346,13 +450,13 @@ class Variant:
                 f"{number(found.noise)}, and it is {found.values}"
             )
         said = f"the gradient of `{found.name}` {said}"
-        return base.finding(code, said, hint=hint, input=found.name, part=self.part)
+        return base.sample.finding(code, said, hint=hint, input=found.name, part=self.part)
 
     def raised(self, base: Verified, error: RaisedError, what: str = "backward") -> Finding:
         """The finding on an exception, or on other outputs than before."""
         returned = error.type == OTHER_OUTPUTS
         said = f"raises {error.type} {self.when}: {first_line(error.message)}"
-        return base.finding(
+        return base.sample.finding(
             self.code,
             f"{what} {error.message} {self.when}" if returned else f"{what} {said}",
             hint=self.hint,

@@ -17,24 +17,23 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import Parameter
 
-from gradverify.model import Finding, Severity, Swept, tensors_of
+from gradverify.model import Finding, Severity, Swept
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.guard.engine import run_every_node
 from gradverify.verifier.inputs.arguments import Argument, OfRanks
 from gradverify.verifier.numerics.calling import as_laid_out
 from gradverify.verifier.questions.again import again, read_unwritten
-from gradverify.verifier.questions.call import Call, called
-from gradverify.verifier.questions.result import CheckResult
-from gradverify.verifier.questions.samples import placed_on
-from gradverify.verifier.questions.subject import Sample, first_line
+from gradverify.verifier.questions.findings import CheckResult, listed_names
+from gradverify.verifier.questions.subject import Sample, first_line, placed_on, tensors_in
 from gradverify.verifier.questions.verified import (
+    Call,
     Variant,
     Verified,
+    called,
     drawn_again,
     known,
 )
-from gradverify.verifier.questions.wording import listed_names
 from gradverify.verifier.ranks.world import OutOfStepError
 
 Way = tuple[str, Variant, Verified, Returned[Call] | Raised]
@@ -143,7 +142,7 @@ def saved_elsewhere(base: Verified) -> Iterator[Way]:
 @_in_turn
 def late_ranks(base: Verified) -> Iterator[Way]:
     """GV410: the same with one rank that comes late to every collective."""
-    across = base.sample.subject.across
+    across = base.subject.across
     for rank in range(min(base.sample.case.world, 2)) if across is not None else ():
         when = f"when rank {rank} comes late to every collective"
         variant = Variant("GV410", when, LATE_HINT, is_mistake=lambda _: True)
@@ -153,7 +152,7 @@ def late_ranks(base: Verified) -> Iterator[Way]:
 
 def other_group(base: Verified) -> CheckResult:
     """GV724: the same in a part of a larger world. Not asked where an integer, maybe a rank, is passed."""
-    across = base.sample.subject.across
+    across = base.subject.across
     numbers = any(type(a.value) is int or isinstance(a.value, OfRanks) for a in base.sample.arguments)
     if across is None or across.in_other_group is None or numbers:
         return CheckResult()
@@ -164,7 +163,7 @@ def other_group(base: Verified) -> CheckResult:
         disagrees = bool(other.differences)
     except OutOfStepError as error:
         found, disagrees, said = None, True, f"{error}, {OTHER_GROUP.when}"
-    told = base.finding(OTHER_GROUP.code, said, hint=OTHER_GROUP.hint) if disagrees else None
+    told = base.sample.finding(OTHER_GROUP.code, said, hint=OTHER_GROUP.hint) if disagrees else None
     return CheckResult.of(found or told)
 
 
@@ -184,7 +183,7 @@ def _plain(base: Verified) -> list[tuple[int, Argument]]:
 
 def _pairs(base: Verified) -> Iterator[tuple[int, int]]:
     """Positions of two differentiable arguments for which the same values are valid."""
-    specs = {t.name: replace(t, name="") for i in base.sample.case.inputs for t in tensors_of(i)}
+    specs = {t.name: replace(t, name="") for t in tensors_in(base.sample.case)}
     for (one, a), (other, b) in combinations(_plain(base), 2):
         spec, is_alike = specs.get(a.name), a.value.shape == b.value.shape and a.value.numel()
         if spec and spec == specs.get(b.name) and not spec.make and spec.value is None and is_alike:
@@ -259,7 +258,10 @@ def _step(base: Verified, parameters: Sequence[Parameter], variant: Variant) -> 
 
     def arrange(passed: list[Any]) -> list[Any]:
         pairs = zip(sample.arguments, passed, strict=True)
-        return [_as_passed(a, next(rest)) if a.differentiable else value for a, value in pairs]
+        return [
+            value if not a.differentiable else next(rest) if a.step is None else a.moved(next(rest).clone())
+            for a, value in pairs
+        ]
 
     call = called(sample, arrange=arrange)
     if isinstance(call, Raised):
@@ -278,10 +280,6 @@ def _step(base: Verified, parameters: Sequence[Parameter], variant: Variant) -> 
     return variant.differs(base, whole.difference(there))
 
 
-def _as_passed(argument: Argument, parameter: Parameter) -> Tensor:
-    return parameter if argument.step is None else argument.moved(parameter.clone())
-
-
 DEVICE_HINT = (
     "On {here} it was verified against forward. Look for a kernel that differs on {there}: its index "
     "arithmetic, a block that is not synchronised, a constant, the device it is launched on, or memory that "
@@ -294,7 +292,7 @@ CPU_ONLY = "If it is meant for some devices alone, name them in its spec: `devic
 def other_devices(base: Verified) -> CheckResult:
     """GV701: every other device that the run asks for, up to the first where something is wrong."""
     result = CheckResult()
-    for device in base.sample.subject.other_devices:
+    for device in base.subject.other_devices:
         findings = _on_device(base, device)
         if findings:
             return result.beside(CheckResult.of(*findings))
@@ -303,7 +301,7 @@ def other_devices(base: Verified) -> CheckResult:
 
 
 def _on_device(base: Verified, device: str) -> list[Finding]:
-    here = base.sample.subject.settings.device
+    here = base.subject.settings.device
     placed = placed_on(device, base.sample)
     call = placed if isinstance(placed, Raised) else called(placed.value)
     if base.draws or isinstance(placed, Raised) or isinstance(call, Raised):
@@ -312,7 +310,7 @@ def _on_device(base: Verified, device: str) -> list[Finding]:
         why = f"forward raises {error.type}: {first_line(error.message)}" if error else why
         hint = CPU_ONLY.format(kind=here.partition(":")[0])
         said = f"not compared with {device}: {why}"
-        return [base.finding("GV109", said, hint=hint, raised=error)]
+        return [base.sample.finding("GV109", said, hint=hint, raised=error)]
     when = f"on {device}, at the same float64 inputs as on {here}"
     hint = DEVICE_HINT.format(here=here, there=device)
     variant = Variant("GV701", when, hint, is_mistake=lambda error: not error.deliberate)

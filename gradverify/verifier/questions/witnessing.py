@@ -1,7 +1,13 @@
-"""The witnesses of a target: made once for each combination of options, and asked at each sample."""
+"""The witnesses of a target: made once for each combination of options, and asked at each sample.
+
+Both Jacobians at one sample, for whoever asks why they differ: backward's, and that of a witness. That is
+derived, where values have confirmed it and nothing hides in it; else forward's slopes, column by column.
+Where the gradient is another one beside the point, as at a kink, nothing is known.
+"""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -9,17 +15,20 @@ from torch import Tensor
 
 from gradverify.model import Point, TensorInput
 from gradverify.source import iterates
+from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.values import DOMAINS
 from gradverify.verifier.numerics.problem import CallProblem, Graph, VjpProblem
 from gradverify.verifier.questions.dtypes.calls import exact_arguments, in_float64
 from gradverify.verifier.questions.reading import own_backward
-from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.subject import Sample, graph_of
 from gradverify.verifier.witnesses.answers import Asked, Budget, Trust
-from gradverify.verifier.witnesses.claim import Claim
+from gradverify.verifier.witnesses.claim import Claim, rows_at, units
 from gradverify.verifier.witnesses.derived import Derived, derive
-from gradverify.verifier.witnesses.rounding import SHORT, Formats, has_digits_of_float32
-from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Values, probe
+from gradverify.verifier.witnesses.kinks import BESIDE, ROOM
+from gradverify.verifier.witnesses.proof import proved
+from gradverify.verifier.witnesses.rounding import FACTOR, SHORT, Formats, has_digits_of_float32
+from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Steps, Values, probe
 
 OF_SECOND = 1e-6
 """Relative tolerance of second derivatives in float64: two formulas in a row."""
@@ -55,9 +64,14 @@ class Options:
         return bool((self.formats or frozenset()) & SHORT)
 
     @property
+    def steps(self) -> Steps:
+        """Of differences of forward's values."""
+        return FLOAT32 if self.is_short else FLOAT64
+
+    @property
     def epsilon(self) -> float:
         """Forward's precision."""
-        return (FLOAT32 if self.is_short else FLOAT64).epsilon
+        return self.steps.epsilon
 
 
 @dataclass
@@ -83,9 +97,13 @@ class Witnesses:
 def witnesses_of(sample: Sample) -> Witnesses:
     """What is known of the gradient of a target, from sample to sample."""
     # With short operations carried out in float64 it is another function.
-    known = sample.subject.learnt.setdefault((Witnesses, sample.subject.short), Witnesses())
-    assert isinstance(known, Witnesses)  # noqa: S101 - for the type checker
+    known: Witnesses = sample.subject.learnt.setdefault((Witnesses, sample.subject.short), Witnesses())
     return known
+
+
+def options_of(sample: Sample) -> Options:
+    """The same, of the combination of options that a sample has."""
+    return witnesses_of(sample).of(sample)
 
 
 def other_values(sample: Sample, graph: Graph, known: Options) -> bool:
@@ -99,20 +117,22 @@ def other_values(sample: Sample, graph: Graph, known: Options) -> bool:
     known.formats |= {f for t in again.value for f in seen.of(t)}
     known.met = known.formats | seen.met
     known.made = seen.made if problem.outputs.is_double and not known.is_short else ""
-    hidden = any(map(seen.is_from_outside, again.value))
-    if hidden and problem.outputs.is_double and has_digits_of_float32(problem.outputs.flatten(again.value)):
+    hidden, now = any(map(seen.is_from_outside, again.value)), problem.outputs.flatten(again.value)
+    if hidden and problem.outputs.is_double and has_digits_of_float32(now):
         known.formats |= {torch.float32}
-    before, now = problem.outputs.flatten(graph.outputs), problem.outputs.flatten(again.value)
-    if _same(before, now):
+    if _same(problem.outputs.flatten(graph.outputs), now):
         return False
     repeated = problem.evaluate(problem.primals)  # with a graph it may be another function
     return not isinstance(repeated, Raised) and not _same(now, problem.outputs.flatten(repeated.value))
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
-    size = a.abs()[a.isfinite()]
-    bar = SAME_FORWARD * (float(size.max()) if size.numel() else 0.0)
-    return bool((((a - b).abs() <= bar) | (a == b) | (a.isnan() & b.isnan())).all())
+    return torch.allclose(a, b, rtol=0.0, atol=SAME_FORWARD * largest(a), equal_nan=True)
+
+
+def largest(values: Tensor) -> float:
+    """The largest magnitude of finite numbers; 0 where there are none."""
+    return float(values.abs().nan_to_num(0.0, 0.0, 0.0).max()) if values.numel() else 0.0
 
 
 def first_order(sample: Sample, graph: Graph, *, declared: bool) -> Asked:
@@ -121,13 +141,12 @@ def first_order(sample: Sample, graph: Graph, *, declared: bool) -> Asked:
     known, function = witnesses.of(sample), sample.subject.function_class
     held = _held(sample)
     derived, hides = _derived(sample, graph, held)
-    steps, bounds = FLOAT32 if known.is_short else FLOAT64, _bounds(sample)
     loops = bool(iterates(sample.subject.function if function is None else function.forward))
     again = witnesses.wrong if declared or not loops else ()
     return Asked(
         problem=problem,
         claim=Claim(problem, graph),
-        values=Values(problem, steps=steps, bounds=bounds, held=held),
+        values=Values(problem, steps=known.steps, bounds=_bounds(sample), held=held),
         derived=derived,
         hides=hides,
         trust=known.first,
@@ -215,7 +234,7 @@ def second_order(sample: Sample, first: Asked, graph: Graph, second: VjpProblem)
         claim=Claim(second, graph),
         values=values,
         derived=derived,
-        trust=witnesses_of(sample).of(sample).second,
+        trust=options_of(sample).second,
         rtol=max(first.rtol, OF_SECOND),
         limited=first.declared and sample.point is Point.TYPICAL,  # at the ends of a range digits are lost
         wrong=frozenset(),
@@ -228,3 +247,102 @@ def cotangents_of(sample: Sample) -> tuple[Tensor, ...]:
     """The grad_outputs at which the second order is asked."""
     outputs = sample.problem.outputs
     return outputs.unflatten(probe(outputs.size, sample.key % 4096 + 17))
+
+
+MOST_ROWS = 1024
+"""Rows of a Jacobian that is built: a backward for each of them, and a grad_output of as many entries."""
+
+
+@dataclass(frozen=True)
+class Jacobians:
+    """Matrices are M × N: outputs by inputs."""
+
+    claimed: Tensor
+    """What backward gives; zeros where it raises."""
+    true: Tensor
+    """What forward has."""
+    error: Tensor
+    """How far `true` may be off; infinite where nothing is known."""
+    centre: Tensor
+    """What forward returns (M)."""
+    raises: bool = False
+
+
+def first_asked(sample: Sample) -> Asked | None:
+    """A sample's claim with its witnesses; None where forward raises."""
+    made = graph_of(sample)
+    return None if isinstance(made, Raised) else first_order(sample, made.value, declared=True)
+
+
+def second_problem(sample: Sample) -> VjpProblem:
+    """The backward of a sample as a map of its own, at one grad_output."""
+    return VjpProblem(sample.problem, cotangents_of(sample))
+
+
+def second_asked(sample: Sample) -> Asked | None:
+    """The same of second order; None where backward raises, or cannot be differentiated."""
+    first = first_asked(sample)
+    second = second_problem(sample)
+    made = second.graph(second.primals)
+    if first is None or isinstance(made, Raised):
+        return None
+    return second_order(sample, first, made.value, second)
+
+
+def jacobians_of(asked: Asked | None) -> Jacobians | None:
+    """Of a target, or of its backward; None where it raises, gives no numbers, or too many."""
+    if asked is None or asked.problem.outputs.size > MOST_ROWS:
+        return None
+    values, rows = asked.values, units(asked.problem.outputs.size)
+    if not bool(values.centre.isfinite().any()):
+        return None
+    found = asked.claim.afresh().rows(rows)
+    claimed = torch.zeros(len(rows), len(values.x)).double() if isinstance(found, Raised) else found
+    if asked.derived is not None and not asked.trust.confirmed:
+        proved(asked)
+    derived = _of_derived(asked, rows)
+    true, error = slopes(asked) if derived is None else derived
+    return Jacobians(claimed, true, error, values.centre, raises=isinstance(found, Raised))
+
+
+def _of_derived(asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Derived's Jacobian with its error; None where it is not to be trusted."""
+    witness = asked.witness
+    if witness is None or asked.hides or not asked.trust.confirmed:
+        return None
+    true = witness.rows(rows)
+    if isinstance(true, Raised):
+        return None
+    error = rounding_of(asked, true)
+    for sign in (1.0, -1.0):
+        x = asked.values.x + sign * BESIDE * asked.values.scale * probe(len(asked.values.x), asked.key + 31)
+        near = rows_at(witness.problem, x, rows)
+        moved = torch.zeros_like(true) if near is None else (near - true).abs()
+        error[~(moved <= ROOM * largest(true))] = torch.inf
+    error[~true.isfinite()] = torch.inf
+    return true, error
+
+
+def rounding_of(asked: Asked, true: Tensor) -> Tensor:
+    """How far derived's Jacobian may be off by rounding."""
+    largest = true.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True) if true.numel() else true
+    return (FACTOR * asked.values.steps.epsilon * largest).expand_as(true).clone()
+
+
+def slopes(asked: Asked, until: int = sys.maxsize) -> tuple[Tensor, Tensor]:
+    """Forward's slopes along every coordinate, with their errors.
+
+    None is begun once user code was called more often than `until`: they are infinite then.
+    """
+    values = asked.values
+    true = torch.zeros(values.outputs.size, len(values.x), dtype=torch.float64)
+    error = torch.zeros_like(true)
+    for column in (values.scale > 0).nonzero()[:, 0].tolist():
+        if guard.CALLS.made > until:
+            error[:, column] = torch.inf
+            continue
+        v = values.unit(column)
+        slope, size = values.slope(v), float(v[column])
+        true[:, column] = slope.value / size
+        error[:, column] = torch.where(slope.kink, torch.inf, slope.error / abs(size))
+    return true, error

@@ -17,8 +17,7 @@ from gradverify.model import Case, Finding, Input, LiteralInput, Outcome, Point,
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.questions.results import first_order, second_order
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Sample, Subject, first_line
+from gradverify.verifier.questions.subject import Sample, Subject, first_line, prepare
 from gradverify.verifier.suggest.constants import MOST_FACTOR, Constants, Recording, constants, same_program
 from gradverify.verifier.suggest.recording import CannotSuggestError, cut, record
 from gradverify.verifier.suggest.writing import ONCE, Written, candidate, write

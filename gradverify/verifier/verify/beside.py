@@ -32,12 +32,10 @@ from gradverify.verifier.neighbours.guesses import Excuses, guarded
 from gradverify.verifier.questions.again import MOST_CASES, overlapping_cases
 from gradverify.verifier.questions.contract import RETURNED, contract
 from gradverify.verifier.questions.dtypes.asked import wrong_natively
-from gradverify.verifier.questions.first_order import backward_raised, refused_empty
-from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
+from gradverify.verifier.questions.findings import CheckResult, FirstOrder, invented, outcome_of
+from gradverify.verifier.questions.orders import backward_raised, refused_empty
 from gradverify.verifier.questions.results import at_two_draws, at_undeclared
-from gradverify.verifier.questions.samples import values_of
-from gradverify.verifier.questions.subject import NoSample, Sample, first_line
-from gradverify.verifier.questions.wording import invented
+from gradverify.verifier.questions.subject import NoSample, Sample, first_line, values_of
 from gradverify.verifier.targets.module_target import ModuleState
 from gradverify.verifier.verify.case_state import CaseState
 from gradverify.verifier.verify.past import past_constants

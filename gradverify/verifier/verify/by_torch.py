@@ -12,8 +12,8 @@ from gradverify.model import Finding, Outcome, RaisedError
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import returned_tensors, substitute
-from gradverify.verifier.questions.first_order import backward_raised
-from gradverify.verifier.questions.result import CheckResult, FirstOrder
+from gradverify.verifier.questions.findings import CheckResult, FirstOrder
+from gradverify.verifier.questions.orders import backward_raised
 from gradverify.verifier.questions.results import first_order, second_order
 from gradverify.verifier.questions.subject import Sample, first_line
 

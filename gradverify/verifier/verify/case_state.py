@@ -13,10 +13,9 @@ from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Swept
 from gradverify.rules import CHECK_FAMILIES, Family
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import interpreted
-from gradverify.verifier.questions.result import WORSE, CheckResult, Uncovered
+from gradverify.verifier.questions.findings import WORSE, CheckResult, Uncovered, count_of, not_verified
 from gradverify.verifier.questions.results import values_at
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.wording import count_of, not_verified
 
 NEXT = 2.0**-12
 """How far values are moved, relative, to see whether forward has none but at one point."""

@@ -11,8 +11,8 @@ from gradverify.model import CasePoint, Finding, indexed
 from gradverify.rules import rule
 from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.numerics.problem import multi_index
+from gradverify.verifier.questions.findings import number
 from gradverify.verifier.questions.subject import Sample
-from gradverify.verifier.questions.wording import number
 from gradverify.verifier.ranks.across import Difference
 from gradverify.verifier.ranks.world import OutOfStepError
 

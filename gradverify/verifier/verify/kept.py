@@ -11,8 +11,7 @@ from gradverify.model import Case, CasePoint, Finding, Point
 from gradverify.model.words import Scalar
 from gradverify.verifier import guard
 from gradverify.verifier.questions.reading import Reader
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Float64, Native, NoSample, Sample, Subject
+from gradverify.verifier.questions.subject import Float64, Native, NoSample, Sample, Subject, prepare
 
 if TYPE_CHECKING:  # the hypotheses are many modules, and most targets need none
     from gradverify.verifier.diagnose import evidence

@@ -17,11 +17,10 @@ from gradverify.verifier.guard.raised_errors import is_bound_nowhere
 from gradverify.verifier.interpreter.launches import watch_kernels
 from gradverify.verifier.neighbours.guesses import guarded, unless_unseen
 from gradverify.verifier.questions.contract import old_style
-from gradverify.verifier.questions.first_order import backward_raised
-from gradverify.verifier.questions.result import CheckResult
+from gradverify.verifier.questions.findings import CheckResult
+from gradverify.verifier.questions.orders import backward_raised
 from gradverify.verifier.questions.results import at_undeclared
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import NoSample, Sample, Subject
+from gradverify.verifier.questions.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.verify.beside import beside_the_listed
 from gradverify.verifier.verify.case_state import CaseState
 from gradverify.verifier.verify.disagreements import disagreements

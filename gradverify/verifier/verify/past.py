@@ -17,11 +17,10 @@ from gradverify.verifier.interpreter.launches import programs
 from gradverify.verifier.neighbours.guesses import Excuses, guarded
 from gradverify.verifier.questions.again import overlapping, read_unwritten
 from gradverify.verifier.questions.contract import RETURNED, contract
-from gradverify.verifier.questions.natively import judged_alone
-from gradverify.verifier.questions.result import FirstOrder
+from gradverify.verifier.questions.findings import FirstOrder
 from gradverify.verifier.questions.results import beyond as judged_beyond
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import NoSample, Sample
+from gradverify.verifier.questions.results import judged_alone
+from gradverify.verifier.questions.subject import NoSample, Sample, prepare
 from gradverify.verifier.questions.verified import verified
 from gradverify.verifier.verify.verification import Verification
 

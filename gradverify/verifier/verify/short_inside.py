@@ -12,9 +12,8 @@ import torch
 
 from gradverify.model import Engine, Finding, Outcome, Severity
 from gradverify.rules import Family
-from gradverify.verifier.questions.result import CheckResult
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Sample
+from gradverify.verifier.questions.findings import CheckResult
+from gradverify.verifier.questions.subject import Sample, prepare
 from gradverify.verifier.questions.witnessing import witnesses_of
 from gradverify.verifier.verify.table import Results, ask
 from gradverify.verifier.witnesses.rounding import SIXTEEN_BITS

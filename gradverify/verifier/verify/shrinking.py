@@ -21,12 +21,9 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import NotJudgedError, Raised
 from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.questions.findings import wrong_gradient, wrong_second
-from gradverify.verifier.questions.first_order import backward_raised
-from gradverify.verifier.questions.jacobians import first_asked, rounding_of, second_asked, slopes
-from gradverify.verifier.questions.orders import LINEAR, nonlinear
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.second_order import is_cut
-from gradverify.verifier.questions.subject import NoSample, Sample
+from gradverify.verifier.questions.orders import LINEAR, backward_raised, is_cut, nonlinear
+from gradverify.verifier.questions.subject import NoSample, Sample, prepare
+from gradverify.verifier.questions.witnessing import first_asked, rounding_of, second_asked, slopes
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verify.kept import Build, Kept, Place
 from gradverify.verifier.witnesses.answers import Asked, Wrong

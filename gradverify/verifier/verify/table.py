@@ -12,19 +12,23 @@ from dataclasses import dataclass, replace
 from gradverify.model import Closeness, Engine, Outcome, Point, Severity
 from gradverify.rules import CHECK_FAMILIES, Family, matching
 from gradverify.verifier.guard.memory import hand_back
-from gradverify.verifier.questions.again import unrepeatable
+from gradverify.verifier.questions.again import unrepeatable, written
 from gradverify.verifier.questions.contract import contract, stops_judgement
-from gradverify.verifier.questions.dtypes.asked import beside_float64
-from gradverify.verifier.questions.dtypes.autocast import autocast, not_judged
-from gradverify.verifier.questions.natively import judged_alone, no_float64_path, second_order_natively
-from gradverify.verifier.questions.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.questions.results import first_order, reference, second_order, surrogate
-from gradverify.verifier.questions.samples import is_given_short
-from gradverify.verifier.questions.subject import Sample, Surrogate
+from gradverify.verifier.questions.dtypes.asked import autocast, beside_float64, not_judged
+from gradverify.verifier.questions.findings import CheckResult, FirstOrder, outcome_of
+from gradverify.verifier.questions.results import (
+    first_order,
+    judged_alone,
+    no_float64_path,
+    reference,
+    second_order,
+    second_order_natively,
+    surrogate,
+)
+from gradverify.verifier.questions.subject import Sample, Surrogate, is_given_short
 from gradverify.verifier.questions.table import SWEPT_CODES, UNREPEATABLE, asked, on_other_devices
 from gradverify.verifier.questions.transforms import TRANSFORM_CODES, transforms
 from gradverify.verifier.questions.verified import known
-from gradverify.verifier.questions.writes import written
 from gradverify.verifier.verify.by_torch import torch_first_order, torch_second_order
 
 Results = dict[Family, CheckResult]

@@ -17,8 +17,7 @@ from gradverify.verifier.neighbours.guesses import Excuses
 from gradverify.verifier.numerics.problem import Counter, VjpProblem
 from gradverify.verifier.questions.dtypes.deciding import deciding_cases, precision_at
 from gradverify.verifier.questions.reading import Reader, reading_backward, reading_operator
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Float64, Native, NoSample, Sample, Subject
+from gradverify.verifier.questions.subject import Float64, Native, NoSample, Sample, Subject, prepare
 from gradverify.verifier.targets.discover import applied_functions, is_old_style
 from gradverify.verifier.targets.operators import operator_of
 from gradverify.verifier.verify.building import Live, build_subject

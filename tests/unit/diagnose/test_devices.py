@@ -8,8 +8,7 @@ from torch.autograd import Function
 from gradverify.model import Case, Parameter, Point, Settings, Target, TargetKind, TensorInput
 from gradverify.verifier.diagnose.confirmation import own_backward_of, with_primals
 from gradverify.verifier.diagnose.edits.own_backward import Repairs
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Sample, Subject
+from gradverify.verifier.questions.subject import Sample, Subject, prepare
 
 
 class Double(Function):

@@ -5,7 +5,7 @@ import torch
 
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.questions.samples import InFloat64
+from gradverify.verifier.questions.subject import InFloat64
 from gradverify.verifier.witnesses.rounding import SIXTEEN_BITS, Formats
 
 CASTS = {

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from gradverify.verifier.questions.dtypes.formats import LIMIT, format_of, half_ulp, of_correct_rounding
+from gradverify.verifier.questions.dtypes.calls import format_of
+from gradverify.verifier.questions.dtypes.judging import LIMIT, half_ulp, of_correct_rounding
 
 SHORT = (torch.bfloat16, torch.float16)
 

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from gradverify.model import Case, Point, Settings, Target, TargetKind, TensorInput
-from gradverify.verifier.questions.result import CheckResult
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Sample, Subject
+from gradverify.verifier.questions.findings import CheckResult
+from gradverify.verifier.questions.subject import Sample, Subject, prepare
 from gradverify.verifier.questions.table import QUESTIONS, Question, asked
 from gradverify.verifier.questions.verified import Verified, verified
 from gradverify.verifier.questions.ways import late_ranks, other_group

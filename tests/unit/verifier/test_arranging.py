@@ -5,7 +5,7 @@ import torch
 
 from gradverify.verifier.guard import RandomStates
 from gradverify.verifier.numerics.calling import Snapshot, same_bits
-from gradverify.verifier.questions.layouts import (
+from gradverify.verifier.questions.changes import (
     CHANNELS_LAST,
     CONJUGATED,
     FROM_SUMS,
@@ -13,7 +13,7 @@ from gradverify.verifier.questions.layouts import (
     TRANSPOSED,
     arranged,
 )
-from gradverify.verifier.questions.wording import listed_names
+from gradverify.verifier.questions.findings import listed_names
 
 ARRANGEMENTS = (TRANSPOSED, SLICED, CHANNELS_LAST)
 

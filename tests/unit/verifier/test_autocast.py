@@ -10,9 +10,8 @@ from torch.amp import custom_fwd
 from torch.autograd import Function
 
 from gradverify.model import Case, Effort, Outcome, Point, Settings, Target, TargetKind, TensorInput
-from gradverify.verifier.questions.dtypes.autocast import autocast
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Subject
+from gradverify.verifier.questions.dtypes.asked import autocast
+from gradverify.verifier.questions.subject import Subject, prepare
 
 CASE = Case("base", 11, inputs=(TensorInput("x", (4, 6)), TensorInput("w", (6, 5))))
 

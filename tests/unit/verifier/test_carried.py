@@ -14,8 +14,7 @@ from gradverify.model import Case, Point, Settings, Severity, Target, TargetKind
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.questions.contract import contract
 from gradverify.verifier.questions.results import first_order
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Sample, Subject
+from gradverify.verifier.questions.subject import Sample, Subject, prepare
 
 
 class Doubled(torch.autograd.Function):

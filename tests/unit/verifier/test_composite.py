@@ -12,8 +12,7 @@ import torch
 from gradverify.model import Case, Effort, Point, Settings, Target, TargetKind, TensorInput
 from gradverify.verifier.questions.reference import composite_of
 from gradverify.verifier.questions.results import first_order
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Sample, Subject
+from gradverify.verifier.questions.subject import Sample, Subject, prepare
 from gradverify.verifier.targets.forward_itself import plain_forward, run_forward
 
 _path = Path(__file__).with_name("composites.py")

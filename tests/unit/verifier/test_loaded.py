@@ -92,6 +92,6 @@ def test_right_functions_are_verified_without_torchs_compiler_and_what_explains_
     command = [sys.executable, "-c", textwrap.dedent(CHECK), str(module)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     loaded = set(json.loads(ran.stdout.splitlines()[-1]))
-    assert "gradverify.verifier.questions.second_order" in loaded
+    assert "gradverify.verifier.questions.orders" in loaded
     assert loaded.isdisjoint(HEAVY)
     assert loaded.isdisjoint(ON_REQUEST)

@@ -23,9 +23,8 @@ from gradverify.model import (
 )
 from gradverify.verifier.questions.dtypes.asked import beside_float64
 from gradverify.verifier.questions.dtypes.deciding import native_dtype
-from gradverify.verifier.questions.natively import judged_alone, no_float64_path
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Native, NoSample, Subject
+from gradverify.verifier.questions.results import judged_alone, no_float64_path
+from gradverify.verifier.questions.subject import Native, NoSample, Subject, prepare
 from gradverify.verifier.targets.forward_itself import plain_forward
 
 CASE = Case("base", 11, inputs=(TensorInput("x", (12, 16)),))

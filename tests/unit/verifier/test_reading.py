@@ -27,7 +27,7 @@ def read(gradients):
     subject = function_returning(gradients)
     x = torch.arange(6.0, dtype=torch.float64).reshape(2, 3).requires_grad_()
     w = torch.ones(2, 3, dtype=torch.float64, requires_grad=True)
-    with reading_backward(subject) as reader:
+    with reading_backward(subject, Reader()) as reader:
         y = subject.apply(x, w, 2.0)
         reader.expect(y, (x, w, 2.0))
         grads = torch.autograd.grad(y, (x, w), allow_unused=True)
@@ -74,14 +74,14 @@ def test_none_in_every_call_is_known():
 def test_the_class_is_left_as_it_was():
     subject = function_returning(lambda x, w, g: (g * w, g * x, None))
     before = vars(subject)["backward"]
-    with reading_backward(subject):
+    with reading_backward(subject, Reader()):
         assert vars(subject)["backward"] is not before
     assert vars(subject)["backward"] is before
 
     class Heir(subject):
         pass
 
-    with reading_backward(Heir):
+    with reading_backward(Heir, Reader()):
         assert "backward" in vars(Heir)
     assert "backward" not in vars(Heir)
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from gradverify.model import Case, Point, Settings, Severity, Target, TargetKind, TensorInput
 from gradverify.verifier.questions.again import again
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Sample, Subject
+from gradverify.verifier.questions.subject import Sample, Subject, prepare
 from gradverify.verifier.questions.table import asked
 from gradverify.verifier.questions.verified import Verified, verified
 

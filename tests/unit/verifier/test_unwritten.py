@@ -10,8 +10,7 @@ from torch import Tensor
 
 from gradverify.model import Case, Point, Settings, Target, TargetKind, TensorInput
 from gradverify.verifier.questions.again import read_unwritten
-from gradverify.verifier.questions.samples import prepare
-from gradverify.verifier.questions.subject import Sample, Subject
+from gradverify.verifier.questions.subject import Sample, Subject, prepare
 
 NAN = float("nan")
 

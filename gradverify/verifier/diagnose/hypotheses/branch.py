@@ -25,7 +25,7 @@ from gradverify.verifier.diagnose.evidence import (
 )
 from gradverify.verifier.diagnose.hypotheses.factor import SAME_FACTOR, factor_of
 from gradverify.verifier.numerics.problem import Block
-from gradverify.verifier.questions.wording import number
+from gradverify.verifier.questions.findings import number
 
 Side = Literal["column", "row"]
 """`column` for the entries of the block's input, `row` for those of its output."""

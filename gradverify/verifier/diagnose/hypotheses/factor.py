@@ -31,7 +31,7 @@ from gradverify.verifier.diagnose.evidence import (
     times_too_large,
     wrong_ones,
 )
-from gradverify.verifier.questions.wording import number
+from gradverify.verifier.questions.findings import number
 
 SAME_FACTOR = 1e-6
 """Factors that are fitted at two points are the same number within this share."""

@@ -23,8 +23,7 @@ from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.inputs.native_values import native_arguments
 from gradverify.verifier.numerics.calling import Tensors, with_zeros
 from gradverify.verifier.numerics.problem import CallProblem, Counter, Layout
-from gradverify.verifier.questions.dtypes.formats import Format, as_real, format_of
-from gradverify.verifier.questions.subject import Sample, Subject, first_line
+from gradverify.verifier.questions.subject import Sample, Subject, UserCode, first_line, longest
 from gradverify.verifier.witnesses.derived import Derived, derive
 from gradverify.verifier.witnesses.rounding import DRAWS, STILL
 from gradverify.verifier.witnesses.rounding import Arithmetic as Erring
@@ -36,6 +35,48 @@ curvature does not matter."""
 
 MOST_ELEMENTS = 1_000_000
 """Elements of the inputs up to which rounding is measured: each draw holds a copy of every gradient."""
+
+
+SINGLE_UNIT = 2.0**-24
+"""Unit roundoff of float32 (IEEE 754): what careful kernels compute with inside."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One floating dtype; a complex one is judged by its parts."""
+
+    dtype: torch.dtype
+    """Real."""
+    unit: float
+    """Unit roundoff u, relative: half the distance from 1 to the next larger number."""
+    tiny: float
+    """Half the spacing of subnormal numbers, absolute."""
+    largest: float
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it has 16 bits or fewer: then float32 inside is far more exact than the result."""
+        return self.unit > SINGLE_UNIT
+
+    @property
+    def smallest(self) -> float:
+        """Below it numbers may be flushed to zero: 16 bits are computed in float32."""
+        return self.tiny if self.is_short else torch.finfo(self.dtype).tiny
+
+
+def format_of(dtype: torch.dtype) -> Format:
+    """The format of a floating dtype, or of the parts of a complex one."""
+    real = dtype.to_real()
+    info = torch.finfo(real)
+    return Format(real, info.eps / 2, info.smallest_normal * info.eps / 2, info.max)
+
+
+def as_real(x: Tensor) -> Tensor:
+    """The values in float64 on the CPU, the parts of complex ones along a last dimension of 2."""
+    plain = x.detach().resolve_conj().resolve_neg()
+    plain = plain.to_dense() if plain.layout is not torch.strided else plain
+    real = torch.view_as_real(plain) if plain.is_complex() else plain
+    return real.to(device="cpu", dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -63,7 +104,7 @@ class Arithmetic:
         made: torch.dtype = getattr(torch, self.rounds_to)
         return made
 
-    def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def of(self, function: UserCode) -> UserCode:
         """The function as this arithmetic calls it: backward comes after autocast, as in training."""
         if not self.autocast_on:
             return function
@@ -78,7 +119,7 @@ class Arithmetic:
 
 def plainly(dtype: str, inside: str = "") -> Arithmetic:
     """Inputs and operations in one dtype; those inside in a shorter format, if it is one."""
-    formats = (dtype, inside) if inside else (dtype,)
+    formats = filter(None, (dtype, inside))
     return Arithmetic(dtype, max(formats, key=lambda name: torch.finfo(getattr(torch, name)).eps))
 
 
@@ -249,7 +290,7 @@ class Truth:
     @staticmethod
     def of(problem: CallProblem, call: NativeCall) -> Truth | Raised:
         """That of a map over the inputs of a call."""
-        wide = tuple(u.to(_wide(u.dtype)) for u in call.cotangents)
+        wide = tuple(u.to(longest(u.dtype)) for u in call.cotangents)
         values = values_of(problem, wide)
         return values if isinstance(values, Raised) else Truth(problem, wide, values)
 
@@ -261,9 +302,9 @@ class Truth:
         """
         small = sum(p.numel() for p in self.problem.primals) <= MOST_ELEMENTS
         # Operations err by up to twice the unit that they are given.
-        off = self.moved(TRIED, erring=TRIED / 2, still=STILL) if small else ()
-        each = [one / TRIED for one in off] or [torch.zeros(STILL, 1) for _ in self.values]
-        return tuple(one if bool(one[:STILL].any()) else None for one in each)
+        off = self.moved(TRIED, erring=TRIED / 2, still=STILL) if small else None
+        each = off or [torch.zeros(STILL, 1)] * len(self.values)
+        return tuple(one / TRIED if bool(one[:STILL].any()) else None for one in each)
 
     def moved(self, unit: float, *, erring: float = 0.0, still: int = 0) -> list[Tensor]:
         """Deviations of each value (draws × shape) at inputs moved by up to a unit at random, or still.
@@ -307,7 +348,7 @@ def in_float64(
 ) -> CallProblem | None:
     """The map in float64 that a call without a float64 path is held against, at the same inputs (`exact`)."""
     made = composite(subject, native, outputs)
-    wide = tuple(replace(b, dtype=_wide(b.dtype)) for b in native.outputs.blocks)
+    wide = tuple(replace(b, dtype=longest(b.dtype)) for b in native.outputs.blocks)
     return None if made is None else replace(made, arguments=tuple(exact), outputs=Layout(wide))
 
 
@@ -331,10 +372,6 @@ def exact_arguments(sample: Sample) -> Sequence[Argument]:
     """The values that a native sample is called with, in float64."""
     pair = native_arguments(sample.exact, sample.subject.native)
     return sample.arguments if pair is None else pair[1]
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.complex128 if dtype.is_complex else torch.float64
 
 
 def as_plain_operations(subject: Subject, call: NativeCall) -> tuple[Tensor, ...] | None:

@@ -15,12 +15,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Case, Effort, Finding, Point, tensors_of
+from gradverify.model import Case, Effort, Finding, Point
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.interpreter.launches import launches, programs, watch_kernels
 from gradverify.verifier.questions.dtypes.calls import NoCall, Truth, native_call, plainly, values_of
-from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import (
     Float64,
     Native,
@@ -28,6 +27,8 @@ from gradverify.verifier.questions.subject import (
     Sample,
     Subject,
     first_line,
+    prepare,
+    tensors_in,
 )
 from gradverify.verifier.witnesses.rounding import has_digits_of_float32
 from gradverify.verifier.witnesses.values import probe
@@ -55,12 +56,12 @@ def deciding_cases(options: object, cases: Sequence[Case]) -> tuple[Case, ...]:
 
     It is native if one of them says so: a kernel may take over from some size on.
     """
-    own = sorted((c for c in cases if c.options == options), key=lambda c: (_entries(c), c.id))
+
+    def size(case: Case) -> tuple[int, str]:
+        return sum(math.prod(t.shape) for t in tensors_in(case)), case.id
+
+    own = sorted((c for c in cases if c.options == options), key=size)
     return tuple(dict.fromkeys([*own[:1], *own[-1:]]))
-
-
-def _entries(case: Case) -> int:
-    return sum(math.prod(t.shape) for an_input in case.inputs for t in tensors_of(an_input))
 
 
 def precision_at(case: Case, build: Build) -> Float64 | Native:
