@@ -35,26 +35,24 @@ from gradverify.verifier.neighbours.meant import (
     raises_on_purpose,
 )
 from gradverify.verifier.neighbours.shapes import OF_SHAPES, of_another_shape
-from gradverify.verifier.neighbours.structures import (
+from gradverify.verifier.neighbours.values import (
+    LEAST_ASKED,
+    OF_GRAD_OUTPUT,
     OF_STRUCTURES,
+    OF_THE_DERIVATIVE,
+    at_other_values,
     constants_of_a_kind,
+    declares_values,
+    doubts_of,
     inside_a_domain,
+    made_up,
     of_any_structure,
+    told_at,
     where_all_is_positive,
     where_backward_converges,
     where_forward_converges,
     without_signs,
     zeros_of_padding,
-)
-from gradverify.verifier.neighbours.values import (
-    LEAST_ASKED,
-    OF_GRAD_OUTPUT,
-    OF_THE_DERIVATIVE,
-    at_other_values,
-    declares_values,
-    doubts_of,
-    made_up,
-    told_at,
 )
 from gradverify.verifier.questions.result import NOT_REPEATED, CheckResult
 from gradverify.verifier.questions.samples import prepare
