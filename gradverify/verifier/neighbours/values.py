@@ -444,7 +444,7 @@ def without_signs(sample: Sample, _: str) -> Iterator[Neighbour]:
     An index that is read off a negative number counts from the end in forward, and not in backward.
     """
     for name, primal in [*inputs_of(sample).items()][1:]:
-        if not primal.is_complex() and bool((primal < 0).any()):
+        if not primal.is_complex() and (primal < 0).any():
             yield from _on(sample, WITHOUT_SIGNS, [name])
 
 
@@ -501,4 +501,4 @@ def _are_zero_alike(one: Tensor, other: Tensor) -> bool:
         return False
     both = tuple(slice(min(sizes)) for sizes in zip(one.shape, other.shape, strict=True))
     zeros = one[both] == 0
-    return torch.equal(zeros, other[both] == 0) and bool(zeros.any()) and not bool(zeros.all())
+    return torch.equal(zeros, other[both] == 0) and bool(zeros.any()) and not zeros.all()

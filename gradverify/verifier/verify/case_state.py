@@ -122,11 +122,11 @@ class CaseState:
             )
             x = sample.inputs.flatten(sample.problem.primals)
             near = sample.inputs.unflatten(x * (1 + NEXT * torch.linspace(1, 2, len(x))))
-            beside = sample.problem.evaluate(near) if bool(lost.any()) else None
+            beside = sample.problem.evaluate(near) if lost.any() else None
             if beside is None or isinstance(beside, Raised):
                 continue
             lost &= ~sample.problem.outputs.flatten(beside.value).isfinite()
-            if bool(lost.any()):
+            if lost.any():
                 said = f"forward has no value at {count_of(int(lost.sum()), lost.numel())} (nan or inf)"
                 self.add(Family.GRADCHECK, CheckResult(outcome=Outcome.INCONCLUSIVE))
                 yield sample.finding("GV109", f"{said}, as it has at other declared values", hint=DECLARE)

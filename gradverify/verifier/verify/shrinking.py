@@ -218,7 +218,7 @@ def _wrong(sample: Sample, asked: Asked, matrices: Sequence[Tensor]) -> Iterator
         for i, source in enumerate(asked.values.inputs.blocks):
             block = slice(output.start, output.stop), slice(source.start, source.stop)
             claimed, expected, error, off = (matrix[block] for matrix in matrices)
-            if not bool(off.any()):
+            if not off.any():
                 continue
             wrong = Wrong.of(claimed, expected, error, off, output.start, source.start)
             if isinstance(problem, CallProblem):

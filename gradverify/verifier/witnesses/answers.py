@@ -102,8 +102,8 @@ class Wrong:
             at.numel(),
             float(known.max()) if known.numel() else 0.0,
             both=True,
-            nonfinite=not bool(claimed[at].isfinite().any()),
-            missing=not bool(claimed.any()),
+            nonfinite=not claimed[at].isfinite().any(),
+            missing=not claimed.any(),
             matrices=(claimed, expected, at),
         )
 

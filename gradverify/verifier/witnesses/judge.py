@@ -118,12 +118,12 @@ def _measure(c: Open) -> None:
     for column in _columns(c):
         if column in c.slopes:
             continue
-        together = TOGETHER if c.theirs is None and bool((c.state == TORN).any()) else 0
+        together = TOGETHER if c.theirs is None and (c.state == TORN).any() else 0
         if c.left < len(c.values.steps.levels) * 6 + together:
             c.reasons.setdefault((-1, -1), Reason.BUDGET)
             break
         _decide(c, column)
-        if c.theirs is None and bool((c.state[:, column] == WRONG).any()):
+        if c.theirs is None and (c.state[:, column] == WRONG).any():
             see_a_tie_by_values(c, column)
     if c.asked.trust.refuted:  # what it alone decided before is open again
         alone = (c.state == WRONG) & ((c.mine - c.value).abs() <= c.error)
@@ -133,7 +133,7 @@ def _measure(c: Open) -> None:
 
 def _columns(c: Open) -> Iterator[int]:
     """Columns worth measuring: those that differ; where none does, where the residual lies; or all."""
-    if c.theirs is not None and bool(c.apart.any()):
+    if c.theirs is not None and c.apart.any():
         yield from _differing_columns(c)
         return
     for own in c.inputs.slices:
@@ -162,11 +162,11 @@ def _differing_columns(c: Open) -> Iterator[int]:
 def _residual(c: Open, columns: slice) -> Tensor | None:
     """u·Jv - (Aᵀu)·v along some columns, for each grad_output of the proof; None where it is not finite."""
     difference = c.proof.difference
-    if difference is None or not bool(c.proof.gradients[:, columns].isfinite().all()):
+    if difference is None or not c.proof.gradients[:, columns].isfinite().all():
         return None
     v = c.values.direction(c.asked.key, columns)
     slope, taken = c.values.first_difference(v, c.values.steps.proofs[0][0])
-    if not bool(slope.isfinite().all()):
+    if not slope.isfinite().all():
         return None
     u = torch.stack([u for u, _ in difference.cotangents])
     return u @ slope - c.proof.gradients[:, columns] @ taken[columns]
@@ -205,7 +205,7 @@ def _decide(c: Open, column: int) -> None:
     for k in range(len(c.u)):
         if c.settled[k, column]:
             continue
-        if kink[k] and bool(c.mine[k, column].isfinite()):
+        if kink[k] and c.mine[k, column].isfinite():
             c.state[k, column] = TORN if c.is_open(k, column) else RIGHT
         else:
             c.state[k, column] = _verdict(c, k, column)
@@ -219,12 +219,12 @@ def _at_least_rounding(c: Open, column: int, value: Tensor, error: Tensor) -> Te
     off = (c.mine[:, column] - value).abs()
     longest = c.values.unit(column).abs()[column] * max(c.values.steps.levels)
     slight = (off > error) & (off <= c.unseen()[column]) & (longest > 0)  # what is held has no error
-    if not bool(slight.any()):
+    if not slight.any():
         return error
     theirs = c.mine[:, column] if c.theirs is None else c.theirs[:, column]
     flat = slight & (value == 0) & (theirs != 0)  # derived, if there is one, is not 0 either
     error, slight = torch.where(flat, 2 * off, error), slight & ~flat
-    if c.theirs is None or not bool(slight.any()):
+    if c.theirs is None or not slight.any():
         return error
     if c.values.noise is None and c.left < DRAWS + 4:
         return torch.where(slight, torch.inf, error)
@@ -237,17 +237,17 @@ def _at_least_rounding(c: Open, column: int, value: Tensor, error: Tensor) -> Te
 def _verdict(c: Open, k: int, column: int) -> int:  # noqa: PLR0911 - the table of conflicts, row by row
     asked, a, s, e = c.asked, c.mine[k, column], c.value[k, column], c.error[k, column]
     bar = c.bar(k, column)
-    seen = bool(e <= max(BLUR * max(abs(float(s)), abs(float(a)) if bool(a.isfinite()) else 0.0), bar))
-    if not bool(a.isfinite()):
+    seen = bool(e <= max(BLUR * max(abs(float(s)), abs(float(a)) if a.isfinite() else 0.0), bar))
+    if not a.isfinite():
         return _of_no_number(c, k, column)
     refuted = bool((a - s).abs() > max(float(e), bar))
     refuted &= bool(s) or not asked.sixteen  # on a step of a staircase nothing moves
-    if c.theirs is None or not bool(c.theirs[k, column].isfinite()):
+    if c.theirs is None or not c.theirs[k, column].isfinite():
         if refuted and seen:
             return OPEN if asked.sixteen else _if_it_stays(c, k, column)
         return RIGHT if seen and not refuted else (OPEN if refuted else UNSEEN)
     d = c.theirs[k, column]
-    if not bool(c.apart[k, column]):
+    if not c.apart[k, column]:
         if refuted and seen and not _holds_nearby(c, k, column):
             return _if_it_stays(c, k, column)
         return RIGHT if seen or not asked.hides else UNSEEN
@@ -267,12 +267,12 @@ def _of_no_number(c: Open, k: int, column: int) -> int:
     """Whether a claim that is no number is wrong: where forward has a slope, or derived goes on unbroken."""
     asked = c.asked
     finite = c.theirs is not None and bool(c.theirs[k, column].isfinite())
-    if not bool(c.values.centre.isfinite().all()):  # forward is none itself
+    if not c.values.centre.isfinite().all():  # forward is none itself
         return UNSEEN
     if _has_slopes(c, column):  # of a row without one NaN says so, and 0 * inf is NaN in the others
         return BOTH if finite else WRONG
     told = asked.declared and isinstance(asked.problem, CallProblem)
-    if finite and asked.is_trusted and (told or not bool(c.rough.any())):
+    if finite and asked.is_trusted and (told or not c.rough.any()):
         return WRONG
     return OPEN if finite and told else UNSEEN
 
@@ -295,7 +295,7 @@ def _if_it_stays(c: Open, k: int, column: int) -> int:
         c.values.know_noise()
         c.again[column] = c.slope(column, OTHER_SHARE)
     value, error, low, high = c.weighed(c.again[column])
-    if bool(high[k] > low[k]) or not bool(error[k].isfinite()):
+    if bool(high[k] > low[k]) or not error[k].isfinite():
         return OPEN
     off = abs(float(c.mine[k, column]) - float(value[k]))
     return WRONG if off > max(float(error[k]), c.bar(k, column)) else RIGHT
@@ -315,27 +315,27 @@ def _holds_nearby(c: Open, k: int, column: int) -> bool:
 def _carry_over(c: Open) -> None:
     """Entries that were not measured are as those of their pair that were, where derived decides."""
     untried = c.state == UNTRIED
-    if not bool(untried.any()):
+    if not untried.any():
         return
     for pair in c.pairs():
         block = c.state[pair.at]
         left = block == UNTRIED
-        if not bool(left.any()):
+        if not left.any():
             continue
-        if c.theirs is None or (c.asked.hides and not bool((left & c.apart[pair.at]).any())):
+        if c.theirs is None or (c.asked.hides and not (left & c.apart[pair.at]).any()):
             new = UNSEEN
             c.reasons.setdefault((pair.output, pair.own.start), Reason.BUDGET)
-        elif bool(((block == BOTH) | (block == WRONG)).any()):
+        elif ((block == BOTH) | (block == WRONG)).any():
             new = WRONG
-        elif bool((block == TORN).any()):
+        elif (block == TORN).any():
             new = TORN
-        elif bool((c.state[:, pair.own] == OPEN).any()) or not c.slopes:
+        elif (c.state[:, pair.own] == OPEN).any() or not c.slopes:
             new = WRONG if c.asked.declared and c.asked.is_trusted else OPEN
         else:  # derived was refuted where it was measured, or differs by what cannot be seen
             new = OPEN
         block[left] = new
         neither = left & ~c.mine[pair.at].isfinite()
-        if c.theirs is not None and c.asked.declared and bool(c.values.centre.isfinite().all()):
+        if c.theirs is not None and c.asked.declared and c.values.centre.isfinite().all():
             neither &= ~c.theirs[pair.at].isfinite()
         block[neither] = UNSEEN
         c.state[pair.at] = block
@@ -349,7 +349,7 @@ def _doubt_the_end_of_loops(c: Open) -> None:
         block = c.state[pair.at]
         wrong = (block == WRONG) | (block == BOTH)
         slight = wrong & (off[pair.at] < SLIGHT * size.max()) if c.asked.declared else wrong
-        if bool(wrong.any()) and bool((slight == wrong).all()):
+        if wrong.any() and (slight == wrong).all():
             c.state[pair.at] = torch.where(slight, OPEN, block)
             c.reasons[pair.output, pair.own.start] = Reason.LOOP
 
@@ -388,10 +388,10 @@ def ask_for_rounding(c: Open) -> None:
         moved = torch.maximum(moved, theirs)
     allowed = explained(moved, c.mine[chosen], c.unseen() if c.asked.limited else None)
     held = suspect[chosen] & (off[chosen] <= allowed + c.error[chosen])
-    if bool((suspect[chosen] & ~held).any()):
+    if (suspect[chosen] & ~held).any():
         for place, k in enumerate(chosen):
             c.rounded[k] = held[place]
-        if not c.asked.declared and bool(held.any()):  # rows that were not asked stay open
+        if not c.asked.declared and held.any():  # rows that were not asked stay open
             others = suspect.clone()
             others[chosen] = False
             c.state[others] = OPEN
@@ -423,7 +423,7 @@ def look_for_lost_digits(c: Open) -> None:
     lost = (off > bar) & ~c.apart & c.theirs.isfinite()
     rows = lost.any(dim=1).nonzero()[:, 0].tolist()[:MOST_ROUNDED]
     witness = c.asked.witness
-    if not rows or witness is None or bool(((c.state == WRONG) | (c.state == BOTH)).any()):
+    if not rows or witness is None or ((c.state == WRONG) | (c.state == BOTH)).any():
         return
     allowed = torch.zeros(len(rows), len(c.values.x), dtype=torch.float64)
     for problem in (c.asked.problem, witness.problem):
@@ -436,7 +436,7 @@ def look_for_lost_digits(c: Open) -> None:
 def doubt_short_formats(c: Open) -> None:
     """Leave open what numbers that were kept in few bits on the way may be off by."""
     suspect = (c.state == WRONG) | (c.state == BOTH)
-    if not bool(suspect.any()):
+    if not suspect.any():
         return
     short = c.asked.formats | _formats_of_backward(c)
     few = bool(short & SIXTEEN_BITS)
@@ -450,7 +450,7 @@ def doubt_short_formats(c: Open) -> None:
         largest = size[pair.at].max() if short & EIGHT_BITS else size[pair.at].amax(dim=1, keepdim=True)
         if not c.asked.formats & EIGHT_BITS:  # else forward is a staircase, which has no slope
             slight = slight & (off[pair.at] <= (OF_FEW_BITS if few else OF_FLOAT32) * largest)
-        if bool(slight.any()):
+        if slight.any():
             c.state[pair.at] = torch.where(slight, OPEN, c.state[pair.at])
             c.reasons[pair.output, pair.own.start] = Reason.SIXTEEN_BITS if few else Reason.FLOAT32
 

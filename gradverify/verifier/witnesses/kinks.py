@@ -48,14 +48,14 @@ MOST_COLUMNS = 3
 def see_ties(c: Open) -> None:
     """Mark where derived is another beside the point: a tie may have the same slope from every side."""
     witness, apart = c.asked.witness, c.apart & c.mine.isfinite()
-    if witness is None or c.theirs is None or not bool(c.apart.any()):
+    if witness is None or c.theirs is None or not c.apart.any():
         return
     ways = [probe(len(c.values.x), c.asked.key + 31 + k) for k in range(2)]
     found = _beside(c, ways, BESIDE)
     if found is None:
         return
     # An entry that differs is another beside the point, or one is no number.
-    may_tie = bool((_moved(c, found) & c.apart).any()) or not bool(c.mine.isfinite().all())
+    may_tie = bool((_moved(c, found) & c.apart).any()) or not c.mine.isfinite().all()
     near = _beside(c, ways, BESIDE / NEARER) if may_tie else None
     if may_tie and near is None:
         return
@@ -155,7 +155,7 @@ def look_beside_kinks(c: Open) -> None:
     Along a direction the ends of the hull are found on both sides of the point in that very direction.
     """
     torn = c.state == TORN
-    if not bool(torn.any()):
+    if not torn.any():
         return
     if c.asked.witness is None or c.theirs is None:
         _one_sided(c, torn)
@@ -171,7 +171,7 @@ def look_beside_kinks(c: Open) -> None:
         c.state[torn] = OPEN
         return
     outside = _outside(c, tried)
-    if bool((outside & torn.any(dim=1)).any()):  # a few points may have missed a piece
+    if (outside & torn.any(dim=1)).any():  # a few points may have missed a piece
         for k in range(MORE_WAYS):
             _looked(c, probe(len(c.values.x), c.asked.key + 61 + k))
         outside = _outside(c, tried)
@@ -236,7 +236,7 @@ def _one_sided(c: Open, torn: Tensor) -> None:
 def _beyond_together(c: Open, columns: Tensor) -> Tensor:
     """Rows whose claim is no mean of the slopes nearby along some columns together (bool, K)."""
     beyond, way = torch.zeros(len(c.mine), dtype=torch.bool), columns.double()
-    if not bool(columns.any()) or c.left < TOGETHER or len(c.values.steps.levels) <= 3:
+    if not columns.any() or c.left < TOGETHER or len(c.values.steps.levels) <= 3:
         return beyond
     inward, step = c.values.inward, c.values.steps.levels[2]
     v = torch.where(inward != 0, inward, 1.0) * way * c.values.scale[columns].min()

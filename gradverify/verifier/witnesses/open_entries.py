@@ -205,21 +205,21 @@ def answers(c: Open) -> dict[tuple[int, int], Answer]:
 def _answer(c: Open, pair: Pair) -> Answer:
     block = c.state[pair.at]
     wrong = (block == WRONG) | (block == BOTH)
-    if bool(wrong.any()):
+    if wrong.any():
         return _wrong(c, pair, block, wrong)
     rounded = c.rounded[pair.at]
-    if bool((block == OPEN).any()):
+    if (block == OPEN).any():
         reason = c.reasons.get((pair.output, pair.own.start)) or _reason(c, pair, block == OPEN)
         entry = _entries(c, pair, block == OPEN)[:1]
         return Unknown(reason, mismatch=True, entry=entry[0] if entry else None)
     unseen = block == UNSEEN
-    if bool(unseen.any()):
-        if not c.asked.declared and bool(rounded.any()) and not c.values.steps.is_short:
+    if unseen.any():
+        if not c.asked.declared and rounded.any() and not c.values.steps.is_short:
             marked = _wrong(c, pair, block, rounded)
             return replace(marked, rounded=True)
-        reason = Reason.ROUNDING if bool(rounded.any()) else _reason(c, pair, unseen)
+        reason = Reason.ROUNDING if rounded.any() else _reason(c, pair, unseen)
         told = c.reasons.get((pair.output, pair.own.start), reason)
-        if told is Reason.BUDGET or (c.theirs is None and bool(unseen.all())):
+        if told is Reason.BUDGET or (c.theirs is None and unseen.all()):
             # More calls would tell nothing of a staircase, nor of noise.
             measured = [k for k in c.slopes if pair.own.start <= k < pair.own.stop]
             noisy = bool((c.state[pair.rows][:, measured] == UNSEEN).any())
@@ -231,7 +231,7 @@ def _answer(c: Open, pair: Pair) -> Answer:
 
 def _imprecise(c: Open, pair: Pair) -> Imprecise | None:
     lost = c.lost[pair.at]
-    if not bool(lost.any()):
+    if not lost.any():
         return None
     assert c.theirs is not None  # noqa: S101 - for the type checker
     mine, theirs = c.mine[pair.at], c.theirs[pair.at]
@@ -245,21 +245,21 @@ def _imprecise(c: Open, pair: Pair) -> Imprecise | None:
 
 def _visible(c: Open, pair: Pair) -> float | None:
     measured = [k for k in c.slopes if pair.own.start <= k < pair.own.stop]
-    agreed = c.theirs is not None and not c.asked.hides and not bool(c.apart[pair.at].any())
+    agreed = c.theirs is not None and not c.asked.hides and not c.apart[pair.at].any()
     if not measured or agreed:
         return c.asked.seen
     size, error = c.value[pair.rows][:, measured].abs(), c.error[pair.rows][:, measured]
     known = (size > SMALL * size.nan_to_num(0.0).max()) & error.isfinite()
-    return max(float((error / size)[known].median()), c.asked.seen) if bool(known.any()) else None
+    return max(float((error / size)[known].median()), c.asked.seen) if known.any() else None
 
 
 def _reason(c: Open, pair: Pair, at: Tensor) -> Reason:
-    if not bool(c.values.centre.isfinite().all()):
+    if not c.values.centre.isfinite().all():
         return Reason.NO_VALUE
     if c.asked.sixteen:
         return Reason.SIXTEEN_BITS
     error = c.error[pair.at][at]
-    if error.numel() and not bool(error.isfinite().any()):
+    if error.numel() and not error.isfinite().any():
         return Reason.DIVERGES
     return Reason.HIDDEN if c.asked.hides else Reason.NOISE
 
@@ -271,17 +271,17 @@ def _wrong(c: Open, pair: Pair, block: Tensor, wrong: Tensor) -> Wrong:
     nonfinite = ~c.mine[pair.at].isfinite() & wrong
     unit = pair.rows < c.count
     whole = bool(unit.any()) and c.theirs is not None and bool(wrong[unit].any())
-    shown = wrong & unit[:, None] if bool(wrong[unit].any()) else wrong
+    shown = wrong & unit[:, None] if wrong[unit].any() else wrong
     return Wrong(
         _entries(c, pair, shown),
         int(shown.sum()),
-        looked_at if not bool(unit.any()) else int((block[unit] != UNTRIED).sum()),
+        looked_at if not unit.any() else int((block[unit] != UNTRIED).sum()),
         float(known.max()) if known.numel() else 0.0,
         both=bool((block == BOTH).any()),
         nonfinite=bool(nonfinite.sum() == wrong.sum()),
         kink=bool((c.kinks[pair.at] & wrong).any()),
-        smooth=c.theirs is not None and not bool(c.rough[pair.rows[pair.rows < len(c.rough)]].any()),
-        missing=not bool(c.mine[pair.at].any()),
+        smooth=c.theirs is not None and not c.rough[pair.rows[pair.rows < len(c.rough)]].any(),
+        missing=not c.mine[pair.at].any(),
         matrices=(c.mine[pair.at][unit], expected[unit], wrong[unit]) if whole else None,
     )
 

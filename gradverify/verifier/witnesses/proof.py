@@ -34,14 +34,14 @@ def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
     cotangents = cotangents if len(cotangents) < 2 else torch.cat([cotangents, u[None]])
     if isinstance(asked.problem, VjpProblem) and len(cotangents) > 1:
         together = _both(asked, witness, u[None])
-        if not isinstance(together, tuple) or not bool(differing(asked, *together, u[None]).any()):
+        if not isinstance(together, tuple) or not differing(asked, *together, u[None]).any():
             return {} if isinstance(together, tuple) else together
     found_of_each = _both(asked, witness, cotangents)
     if not isinstance(found_of_each, tuple):
         return found_of_each
     mine, theirs = found_of_each
     first = isinstance(asked.problem, CallProblem)
-    if first and asked.declared and bool((theirs.isnan() & mine.isfinite()).any()):
+    if first and asked.declared and (theirs.isnan() & mine.isfinite()).any():
         return None  # derived is no number where the claim is one: values are asked
     off = differing(asked, mine, theirs, cotangents)
     found: dict[tuple[int, int], Wrong] = {}
@@ -55,7 +55,7 @@ def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
                 found[output, i] = Wrong(
                     (entry,), len(here), off[k, own.span].numel(), 0.0, both=False, again=True
                 )
-    return found if found or not bool(off.any()) else None  # of all outputs together alone: nobody's yet
+    return found if found or not off.any() else None  # of all outputs together alone: nobody's yet
 
 
 def _both(asked: Asked, witness: Claim, cotangents: Tensor) -> tuple[Tensor, Tensor] | Raised | None:
@@ -159,7 +159,7 @@ def proved(asked: Asked) -> Proof | Raised:
             given = asked.witness.rows(cotangents) if asked.witness is not None else None
             theirs = None if given is None or isinstance(given, Raised) else given / sizes
         confirms = confirms or (theirs is not None and _closes(made, theirs))
-        if _closes(made, gradients) and not (held is not None and bool(gradients[:, held].any())):
+        if _closes(made, gradients) and not (held is not None and gradients[:, held].any()):
             closed, limit = True, made.limit
             break
     if confirms:

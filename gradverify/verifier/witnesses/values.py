@@ -287,7 +287,7 @@ class Values:
         return value, taken / step
 
     def _two_sided(self, v: Tensor) -> bool:
-        return not bool(((self.inward != 0) & (v != 0)).any())
+        return not ((self.inward != 0) & (v != 0)).any()
 
     def first_difference(self, v: Tensor, step: float) -> tuple[Tensor, Tensor]:
         """D4 along v (M) from four values, and the direction that the steps really took (N)."""
@@ -331,7 +331,7 @@ class Values:
                 return Slope(best, error, best, best)
             if number == 1 and self._two_sided(v):
                 kinks = self._with_kinks(v, share, best, error)
-                if bool((kinks.kink | (error <= SMOOTH * best.abs())).all()):
+                if (kinks.kink | (error <= SMOOTH * best.abs())).all():
                     return kinks
         if kinks is None:
             return Slope(best, error, best, best)
@@ -348,7 +348,7 @@ class Values:
     def _with_kinks(self, v: Tensor, share: float, best: Tensor, error: Tensor) -> Slope:
         """The slope, with both one-sided slopes where they stay apart as the step shrinks."""
         doubtful = error > SMOOTH * best.abs()
-        if not bool(doubtful.any()):
+        if not doubtful.any():
             return Slope(best, error, best, best)
         sides = []
         for step in self.steps.near:
@@ -406,7 +406,7 @@ class Difference:
         """|u·Jv - (Aᵀu)·v| for one of the grad_outputs, `gradient` being Aᵀu (N)."""
         u, _ = self.cotangents[number]
         there = self.taken != 0
-        if not bool(gradient[there].isfinite().all()):
+        if not gradient[there].isfinite().all():
             return torch.inf
         expected = torch.where(u != 0, u * self.slope, 0.0).sum()
         return abs(float(expected - torch.where(there, gradient * self.taken, 0.0).sum()))
@@ -422,7 +422,7 @@ def differences(values: Values, key: int, v: Tensor) -> Iterator[Difference]:
     cotangents: tuple[tuple[Tensor, float], ...] = ()
     for step, limit in values.steps.proofs:
         slope, taken = values.first_difference(v, step)
-        if not bool(slope.isfinite().all()):
+        if not slope.isfinite().all():
             continue
         if not cotangents:
             rows = enumerate(values.outputs.slices, key + 11)
