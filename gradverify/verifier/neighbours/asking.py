@@ -13,7 +13,6 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gradverify.model import Finding, Point, tensors_of
@@ -24,7 +23,7 @@ from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.witnessing import cotangents_of, witnesses_of
 from gradverify.verifier.questions.wording import doubted, if_guessed
 from gradverify.verifier.witnesses.claim import Claim, Map
-from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Difference, Values, differences, probe
+from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Values, differences, probe
 
 Projection = Callable[[Tensor, Tensor], Tensor]
 """(direction, shaped like an input; the input) -> its part along a set that the input lies on."""
@@ -112,27 +111,19 @@ def _closes(neighbour: Neighbour, name: str, values: Values, key: int) -> bool |
     """The same along one direction."""
     sample, problem = neighbour.sample, values.problem
     v = _direction(values, problem, name, neighbour.along, key)
-    claim, gradients, answer = Claim(problem), None, None
+    claim, gradients = Claim(problem), None
     for made in differences(values, key, v):
         if made.is_flat:
             return None
         if gradients is None:
-            found = _gradients(claim, made)
-            if found is None or not (made.taken != 0).any():
+            found = claim.rows(made.cotangents * made.sizes)
+            if isinstance(found, Raised) or not made.taken.any():
                 return None
-            gradients = found
+            gradients = found / made.sizes
         limit = max(made.limit, sample.subject.settings.rtol * max(1, problem.outputs.size) ** 0.5)
-        if all(made.residual(k, g) <= limit for k, g in enumerate(gradients)):
+        if made.closes(gradients, limit):
             return True
-        answer = False
-    return answer
-
-
-def _gradients(claim: Claim, made: Difference) -> Tensor | None:
-    """Backward's gradients for the grad_outputs of a proof (K × N); None where it raises."""
-    sizes = torch.tensor([size for _, size in made.cotangents], dtype=torch.float64)[:, None]
-    found = claim.rows(torch.stack([u for u, _ in made.cotangents]) * sizes)
-    return None if isinstance(found, Raised) else found / sizes
+    return None if gradients is None else False
 
 
 def _direction(values: Values, problem: Map, name: str, along: Mapping[str, Projection], key: int) -> Tensor:

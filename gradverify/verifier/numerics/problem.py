@@ -64,6 +64,11 @@ class Block:
         return slice(self.start, self.stop)
 
     @property
+    def size(self) -> int:
+        """How many coordinates the tensor has."""
+        return self.stop - self.start
+
+    @property
     def is_complex(self) -> bool:
         """Whether the tensor itself is complex."""
         return self.dtype.is_complex
@@ -91,14 +96,19 @@ class Layout:
         return self.blocks[-1].stop if self.blocks else 0
 
     @cached_property
+    def filled(self) -> list[int]:
+        """Which tensors have coordinates."""
+        return [number for number, block in enumerate(self.blocks) if block.size]
+
+    @cached_property
     def slices(self) -> list[slice]:
-        """Where each tensor that has coordinates lies."""
-        return [block.span for block in self.blocks if block.stop > block.start]
+        """Where each of these lies."""
+        return [self.blocks[number].span for number in self.filled]
 
     @property
     def rounding(self) -> Tensor:
         """Relative rounding of each coordinate in its tensor's own dtype."""
-        parts = [torch.full((b.stop - b.start,), _epsilon(b.dtype), dtype=torch.float64) for b in self.blocks]
+        parts = [torch.full((b.size,), _epsilon(b.dtype), dtype=torch.float64) for b in self.blocks]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     @cached_property
@@ -155,7 +165,7 @@ def _part(tensor: Tensor | None, block: Block) -> Tensor:
     Raises `ValueError` where it has another shape than laid out.
     """
     if tensor is None:
-        return torch.zeros(block.stop - block.start, dtype=torch.float64)
+        return torch.zeros(block.size, dtype=torch.float64)
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if block.is_complex and not tensor.is_complex():
         tensor = tensor.to(block.dtype)

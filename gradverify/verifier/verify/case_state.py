@@ -32,7 +32,7 @@ def _entries_of(sample: Sample, pairs: Iterable[tuple[int, str]]) -> int:
     problem = sample.problem
     rows = dict(zip(problem.output_positions, problem.outputs.blocks, strict=True))
     columns = dict(zip(problem.input_names, sample.inputs.blocks, strict=True))
-    return sum((rows[o].stop - rows[o].start) * (columns[i].stop - columns[i].start) for o, i in pairs)
+    return sum(rows[o].size * columns[i].size for o, i in pairs)
 
 
 def _worse(one: str, other: str) -> str:

@@ -8,6 +8,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Counter
 from gradverify.verifier.witnesses.claim import Claim, Map
 from gradverify.verifier.witnesses.rounding import FACTOR, SIXTEEN_BITS
@@ -208,6 +209,11 @@ class Asked:
     def witness(self) -> Claim | None:
         """The derived witness, unless values have refuted it."""
         return None if self.trust.refuted else self.derived
+
+    def derived_rows(self, cotangents: Tensor) -> Tensor | None:
+        """Derived's gradients; None without it, or where it raises."""
+        found = None if self.witness is None else self.witness.rows(cotangents)
+        return None if isinstance(found, Raised) else found
 
     @property
     def is_trusted(self) -> bool:

@@ -120,7 +120,6 @@ def _measure(c: Open) -> None:
             continue
         together = TOGETHER if c.theirs is None and (c.state == TORN).any() else 0
         if c.left < len(c.values.steps.levels) * 6 + together:
-            c.reasons.setdefault((-1, -1), Reason.BUDGET)
             break
         _decide(c, column)
         if c.theirs is None and (c.state[:, column] == WRONG).any():
@@ -152,9 +151,7 @@ def _differing_columns(c: Open) -> Iterator[int]:
     for own in c.inputs.slices:
         here = [own.start + k for k in measured[:, own].any(dim=0).nonzero()[:, 0].tolist()]
         here.sort(key=lambda k: -float(off[:, k].max()))
-        each.append(
-            [here[0], *here[1 :: max(1, len(here) // (MOST_COLUMNS - 1))]][:MOST_COLUMNS] if here else []
-        )
+        each.append([*here[:1], *here[1 :: max(1, len(here) // (MOST_COLUMNS - 1))]][:MOST_COLUMNS])
     for columns in zip_longest(*each):  # the worst of each input first
         yield from (k for k in columns if k is not None)
 
@@ -168,8 +165,7 @@ def _residual(c: Open, columns: slice) -> Tensor | None:
     slope, taken = c.values.first_difference(v, c.values.steps.proofs[0][0])
     if not slope.isfinite().all():
         return None
-    u = torch.stack([u for u, _ in difference.cotangents])
-    return u @ slope - c.proof.gradients[:, columns] @ taken[columns]
+    return difference.cotangents @ slope - c.proof.gradients[:, columns] @ taken[columns]
 
 
 def _located(c: Open, own: slice) -> Iterator[int]:
@@ -252,15 +248,14 @@ def _verdict(c: Open, k: int, column: int) -> int:  # noqa: PLR0911 - the table 
             return _if_it_stays(c, k, column)
         return RIGHT if seen or not asked.hides else UNSEEN
     other = bool((d - s).abs() > max(float(e), bar))
-    if refuted and not other:
-        return BOTH
-    if other and not refuted:
-        asked.trust.refuted |= seen
-        return RIGHT if seen else OPEN
     if refuted and other:
         return _if_it_stays(c, k, column) if seen and not asked.sixteen else OPEN
-    decided = asked.declared and asked.is_trusted
-    return WRONG if decided else OPEN
+    if refuted:
+        return BOTH
+    if other:
+        asked.trust.refuted |= seen
+        return RIGHT if seen else OPEN
+    return WRONG if asked.declared and asked.is_trusted else OPEN
 
 
 def _of_no_number(c: Open, k: int, column: int) -> int:
@@ -324,8 +319,8 @@ def _carry_over(c: Open) -> None:
             continue
         if c.theirs is None or (c.asked.hides and not (left & c.apart[pair.at]).any()):
             new = UNSEEN
-            c.reasons.setdefault((pair.output, pair.own.start), Reason.BUDGET)
-        elif ((block == BOTH) | (block == WRONG)).any():
+            c.reasons.setdefault(pair.place, Reason.BUDGET)
+        elif c.wrong[pair.at].any():
             new = WRONG
         elif (block == TORN).any():
             new = TORN
@@ -346,12 +341,11 @@ def _doubt_the_end_of_loops(c: Open) -> None:
     off = (c.mine - c.value).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
     size = c.value.abs().nan_to_num(0.0)
     for pair in c.pairs():
-        block = c.state[pair.at]
-        wrong = (block == WRONG) | (block == BOTH)
+        wrong = c.wrong[pair.at]
         slight = wrong & (off[pair.at] < SLIGHT * size.max()) if c.asked.declared else wrong
         if wrong.any() and (slight == wrong).all():
-            c.state[pair.at] = torch.where(slight, OPEN, block)
-            c.reasons[pair.output, pair.own.start] = Reason.LOOP
+            c.state[pair.at] = torch.where(slight, OPEN, c.state[pair.at])
+            c.reasons[pair.place] = Reason.LOOP
 
 
 ROUNDINGS = 10.0
@@ -363,8 +357,7 @@ MOST_ROUNDED = 3
 
 def ask_for_rounding(c: Open) -> None:
     """Take back what the rounding of backward explains, or of derived where no slope was measured."""
-    suspect = (c.state == WRONG) | (c.state == BOTH) | (c.state == OPEN)
-    suspect &= c.mine.isfinite()
+    suspect = (c.wrong | (c.state == OPEN)) & c.mine.isfinite()
     c.rounded = torch.zeros_like(suspect)
     expected = torch.where(c.value.isfinite(), c.value, 0.0)
     off = ((c.mine - expected).abs() * suspect).nan_to_num(0.0)
@@ -423,7 +416,7 @@ def look_for_lost_digits(c: Open) -> None:
     lost = (off > bar) & ~c.apart & c.theirs.isfinite()
     rows = lost.any(dim=1).nonzero()[:, 0].tolist()[:MOST_ROUNDED]
     witness = c.asked.witness
-    if not rows or witness is None or ((c.state == WRONG) | (c.state == BOTH)).any():
+    if not rows or witness is None or c.wrong.any():
         return
     allowed = torch.zeros(len(rows), len(c.values.x), dtype=torch.float64)
     for problem in (c.asked.problem, witness.problem):
@@ -435,7 +428,7 @@ def look_for_lost_digits(c: Open) -> None:
 
 def doubt_short_formats(c: Open) -> None:
     """Leave open what numbers that were kept in few bits on the way may be off by."""
-    suspect = (c.state == WRONG) | (c.state == BOTH)
+    suspect = c.wrong
     if not suspect.any():
         return
     short = c.asked.formats | _formats_of_backward(c)
@@ -452,7 +445,7 @@ def doubt_short_formats(c: Open) -> None:
             slight = slight & (off[pair.at] <= (OF_FEW_BITS if few else OF_FLOAT32) * largest)
         if slight.any():
             c.state[pair.at] = torch.where(slight, OPEN, c.state[pair.at])
-            c.reasons[pair.output, pair.own.start] = Reason.SIXTEEN_BITS if few else Reason.FLOAT32
+            c.reasons[pair.place] = Reason.SIXTEEN_BITS if few else Reason.FLOAT32
 
 
 def _formats_of_backward(c: Open) -> frozenset[torch.dtype]:

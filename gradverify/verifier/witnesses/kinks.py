@@ -85,7 +85,7 @@ def see_a_tie_by_values(c: Open, column: int) -> None:
     equal = ((c.values.x == c.values.x[column]) & (c.values.scale > 0)).nonzero()[:, 0].tolist()
     others = [k for k in equal if k != column]
     v, found = c.values.unit(column), c.slopes[column]
-    towards = c.values.inward[column] if c.values.inward[column] != 0 else 1.0
+    towards = v[column].sign()
     for place in range(len(equal)) if len(others) > 1 else ():
         wrong = c.state[:, column] == WRONG
         if c.left < 7 or c.values.steps.is_short:  # of few digits none are left so near
@@ -123,15 +123,14 @@ def _beside(c: Open, ways: Sequence[Tensor], share: float) -> Tensor | None:
 
 def _ask_for_rows(c: Open, apart: Tensor) -> None:
     """Rows of their own where many tie at once: no few points show all that their sum may be."""
-    witness = c.asked.witness
-    assert witness is not None and c.theirs is not None  # noqa: S101 - for the type checker
+    assert c.theirs is not None  # noqa: S101 - for the type checker
     columns, rows = apart.any(dim=0).nonzero()[:, 0].tolist(), dict[int, None]()
     for column in columns[:: max(1, len(columns) // MOST_COLUMNS)][:MOST_COLUMNS]:
         change = c.values.at(c.values.x + BESIDE * c.values.unit(column)) - c.values.centre
         rows |= dict.fromkeys(change.abs().nan_to_num(0.0).argsort(descending=True)[:2].tolist())
     chosen = units(c.outputs.size, list(rows))
-    mine, theirs = c.asked.claim.rows(chosen), witness.rows(chosen)
-    if isinstance(mine, Raised) or isinstance(theirs, Raised):
+    mine, theirs = c.asked.claim.rows(chosen), c.asked.derived_rows(chosen)
+    if isinstance(mine, Raised) or theirs is None:
         c.state[apart] = OPEN
         return
     c.single = {len(c.u) + k: row for k, row in enumerate(rows)}
@@ -228,7 +227,7 @@ def _one_sided(c: Open, torn: Tensor) -> None:
             room, a = float(error) + c.bar(k, column), float(c.mine[k, column])
             inside = float(low) - room <= a <= float(high) + room
         c.state[k, column] = RIGHT if inside else OPEN if c.asked.declared else UNSEEN
-        c.reasons.setdefault((c.owner[k], c.start_of(column)), Reason.KINK)
+        c.reasons.setdefault((c.owner[k], c.inputs.block_of(column)), Reason.KINK)
     beyond = torn & _beyond_together(c, torn.any(dim=0) & (c.values.scale > 0))[:, None]
     c.state[beyond] = OPEN if c.asked.declared else UNSEEN
 
@@ -238,11 +237,11 @@ def _beyond_together(c: Open, columns: Tensor) -> Tensor:
     beyond, way = torch.zeros(len(c.mine), dtype=torch.bool), columns.double()
     if not columns.any() or c.left < TOGETHER or len(c.values.steps.levels) <= 3:
         return beyond
-    inward, step = c.values.inward, c.values.steps.levels[2]
-    v = torch.where(inward != 0, inward, 1.0) * way * c.values.scale[columns].min()
+    step = c.values.steps.levels[2]
+    v = c.values.turned(way) * c.values.scale[columns].min()
     each = [way, *(probe(len(way), c.asked.key + 71 + k) for k in range(2))]
     ways = (sign * BESIDE * w for w in each for sign in (1.0, -1.0))
-    points = (c.values.beside(torch.where(inward != 0, w.abs() * inward, w)) for w in ways)
+    points = (c.values.beside(c.values.turned(w)) for w in ways)
     nearby = torch.stack([c.u @ point.first_difference(v, step)[0] for point in points])
     said = c.mine.nan_to_num(0.0, 0.0, 0.0) @ v
     noise = SAFETY * c.values.steps.epsilon / step * (c.u.abs() @ c.values.centre.abs())

@@ -44,7 +44,7 @@ measurable; at a kink; not looked at."""
 class Pair(NamedTuple):
     """An (output, input), and where its entries lie."""
 
-    output: int
+    place: tuple[int, int]
     own: slice
     """The columns of the input."""
     rows: Tensor
@@ -94,33 +94,27 @@ class Open:
         self.count = size if size <= MOST_ROWS and size * width <= MOST_ENTRIES else 0
         dense = probe(size, self.asked.key + 5) * WITH_ALL_DIGITS
         if not self.count and self.proof.difference is not None:
-            dense = self.proof.difference.cotangents[0][0]
+            dense = self.proof.difference.cotangents[0]
         each = torch.stack([alone(dense, rows) for rows in self.outputs.slices])
         self.u = torch.cat([units(size), each]) if self.count else each
-        full = [o for o, b in enumerate(self.outputs.blocks) if b.stop > b.start]
-        self.owner = [*(self.outputs.block_of(k) for k in range(self.count)), *full]
+        self.owner = [*(self.outputs.block_of(k) for k in range(self.count)), *self.outputs.filled]
         mine = self.asked.claim.afresh().rows(self.u)
         if isinstance(mine, Raised):
             return mine
-        self.mine = mine
-        witness = self.asked.witness
-        theirs = witness.rows(self.u) if witness is not None else None
-        self.theirs = None if theirs is None or isinstance(theirs, Raised) else theirs
+        self.mine, self.theirs = mine, self.asked.derived_rows(self.u)
+        self.apart = torch.zeros_like(mine, dtype=torch.bool)
+        self.state = torch.full(mine.shape, UNTRIED)
+        self.value = torch.full_like(mine, torch.nan)
         if self.theirs is not None:
             self.spoke.add("derived")
-            self.apart = differing(self.asked, self.mine, self.theirs, self.u)
-        else:
-            self.apart = torch.zeros_like(self.mine, dtype=torch.bool)
-        self.state = torch.full(self.mine.shape, UNTRIED)
-        if self.theirs is not None and not self.asked.hides:
-            self.state[~self.apart] = RIGHT
-        self.value = (
-            self.mine.new_full(self.mine.shape, torch.nan) if self.theirs is None else self.theirs.clone()
-        )
-        self.error = torch.zeros_like(self.mine)
-        self.rough = torch.ones(len(self.mine), dtype=torch.bool)
+            self.apart = differing(self.asked, mine, self.theirs, self.u)
+            self.value = self.theirs.clone()
+            if not self.asked.hides:
+                self.state[~self.apart] = RIGHT
+        self.error = torch.zeros_like(mine)
+        self.rough = torch.ones(len(mine), dtype=torch.bool)
         """Rows whose gradient is another beside the point, as far as that was looked at."""
-        self.kinks = torch.zeros_like(self.mine, dtype=torch.bool)
+        self.kinks = torch.zeros_like(self.apart)
         self.ways: list[Tensor] = []
         self.nearby: list[Tensor] = []
         self.settled = torch.zeros_like(self.apart)
@@ -134,23 +128,28 @@ class Open:
         """Whether derived does not agree there."""
         return self.theirs is None or bool(self.apart[k, column])
 
+    @property
+    def wrong(self) -> Tensor:
+        """Entries that one witness refutes, or both (bool, K × N)."""
+        return (self.state == WRONG) | (self.state == BOTH)
+
     def pairs(self) -> Iterator[Pair]:
         """Every (output, input) that has entries."""
         owners = torch.tensor(self.owner)
         for o in sorted(set(self.owner)):
             rows = (owners == o).nonzero()[:, 0]
-            for own in self.inputs.slices:
-                yield Pair(o, own, rows, (rows[:, None], torch.arange(own.start, own.stop)))
+            for i, own in zip(self.inputs.filled, self.inputs.slices, strict=True):
+                yield Pair((o, i), own, rows, (rows[:, None], torch.arange(own.start, own.stop)))
+
+    def measured_of(self, pair: Pair) -> list[int]:
+        """Columns of a pair of which slopes were measured."""
+        return [k for k in self.slopes if pair.own.start <= k < pair.own.stop]
 
     def unseen(self) -> Tensor:
         """What moves no output by more than the rounding of numbers of its size and of the input's (N)."""
         size = self.values.centre.abs().nan_to_num(0.0, 0.0, 0.0).max()
         scale = self.values.scale.clamp_min(1e-300)
         return FACTOR * self.values.steps.epsilon * (1 + size / scale)
-
-    def start_of(self, column: int) -> int:
-        """Where the input of a column begins."""
-        return next(int(s.start) for s in self.inputs.slices if s.start <= column < s.stop)
 
     def bar(self, k: int, column: int) -> float:
         """The tolerance at an entry, scaled by its row."""
@@ -195,21 +194,17 @@ SMALL = 1e-3
 
 def answers(c: Open) -> dict[tuple[int, int], Answer]:
     """An answer for each (output, input)."""
-    found: dict[tuple[int, int], Answer] = {pair: Right() for pair in pairs_of(c.asked.problem)}
-    numbers = {b.start: n for n, b in enumerate(c.inputs.blocks) if b.stop > b.start}
-    for pair in c.pairs():
-        found[pair.output, numbers[pair.own.start]] = _answer(c, pair)
-    return found
+    found: dict[tuple[int, int], Answer] = dict.fromkeys(pairs_of(c.asked.problem), Right())
+    return found | {pair.place: _answer(c, pair) for pair in c.pairs()}
 
 
 def _answer(c: Open, pair: Pair) -> Answer:
-    block = c.state[pair.at]
-    wrong = (block == WRONG) | (block == BOTH)
+    block, wrong = c.state[pair.at], c.wrong[pair.at]
     if wrong.any():
         return _wrong(c, pair, block, wrong)
     rounded = c.rounded[pair.at]
     if (block == OPEN).any():
-        reason = c.reasons.get((pair.output, pair.own.start)) or _reason(c, pair, block == OPEN)
+        reason = c.reasons.get(pair.place) or _reason(c, pair, block == OPEN)
         entry = _entries(c, pair, block == OPEN)[:1]
         return Unknown(reason, mismatch=True, entry=entry[0] if entry else None)
     unseen = block == UNSEEN
@@ -218,10 +213,10 @@ def _answer(c: Open, pair: Pair) -> Answer:
             marked = _wrong(c, pair, block, rounded)
             return replace(marked, rounded=True)
         reason = Reason.ROUNDING if rounded.any() else _reason(c, pair, unseen)
-        told = c.reasons.get((pair.output, pair.own.start), reason)
+        told = c.reasons.get(pair.place, reason)
         if told is Reason.BUDGET or (c.theirs is None and unseen.all()):
             # More calls would tell nothing of a staircase, nor of noise.
-            measured = [k for k in c.slopes if pair.own.start <= k < pair.own.stop]
+            measured = c.measured_of(pair)
             noisy = bool((c.state[pair.rows][:, measured] == UNSEEN).any())
             told = Reason.SIXTEEN_BITS if c.asked.sixteen else reason if noisy else told
             return Unknown(told, mismatch=False)
@@ -244,7 +239,7 @@ def _imprecise(c: Open, pair: Pair) -> Imprecise | None:
 
 
 def _visible(c: Open, pair: Pair) -> float | None:
-    measured = [k for k in c.slopes if pair.own.start <= k < pair.own.stop]
+    measured = c.measured_of(pair)
     agreed = c.theirs is not None and not c.asked.hides and not c.apart[pair.at].any()
     if not measured or agreed:
         return c.asked.seen

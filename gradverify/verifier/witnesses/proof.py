@@ -10,7 +10,7 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
 from gradverify.verifier.witnesses.answers import Asked, Entry, Wrong
-from gradverify.verifier.witnesses.claim import Claim, Map
+from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.rounding import FACTOR, survives_float32
 from gradverify.verifier.witnesses.values import EPSILON, FLOAT32, Difference, alone, differences, probe
 
@@ -26,27 +26,26 @@ def pairs_of(problem: Map) -> list[tuple[int, int]]:
 
 def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
     """Pairs in which claim and derived differ, for a dense grad_output of each output; None without one."""
-    outputs, witness = asked.problem.outputs, asked.witness
-    if witness is None:
-        return None
+    outputs = asked.problem.outputs
     u = probe(outputs.size, asked.key + 5)
     cotangents = torch.stack([alone(u, rows) for rows in outputs.slices])
     cotangents = cotangents if len(cotangents) < 2 else torch.cat([cotangents, u[None]])
     if isinstance(asked.problem, VjpProblem) and len(cotangents) > 1:
-        together = _both(asked, witness, u[None])
-        if not isinstance(together, tuple) or not differing(asked, *together, u[None]).any():
-            return {} if isinstance(together, tuple) else together
-    found_of_each = _both(asked, witness, cotangents)
-    if not isinstance(found_of_each, tuple):
-        return found_of_each
-    mine, theirs = found_of_each
+        together = _both(asked, u[None])
+        if not isinstance(together, tuple):
+            return together
+        if not differing(asked, *together, u[None]).any():
+            return {}
+    both = _both(asked, cotangents)
+    if not isinstance(both, tuple):
+        return both
+    mine, theirs = both
     first = isinstance(asked.problem, CallProblem)
     if first and asked.declared and (theirs.isnan() & mine.isfinite()).any():
         return None  # derived is no number where the claim is one: values are asked
     off = differing(asked, mine, theirs, cotangents)
     found: dict[tuple[int, int], Wrong] = {}
-    full = [o for o, b in enumerate(outputs.blocks) if b.stop > b.start]
-    for k, output in enumerate(full):
+    for k, output in enumerate(outputs.filled):
         for i, own in enumerate(asked.values.inputs.blocks):
             here = off[k, own.span].nonzero()[:, 0].tolist()
             if here:
@@ -58,12 +57,10 @@ def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
     return found if found or not off.any() else None  # of all outputs together alone: nobody's yet
 
 
-def _both(asked: Asked, witness: Claim, cotangents: Tensor) -> tuple[Tensor, Tensor] | Raised | None:
+def _both(asked: Asked, cotangents: Tensor) -> tuple[Tensor, Tensor] | Raised | None:
     """Claim's gradients and derived's; None where derived raises."""
-    mine, theirs = asked.claim.rows(cotangents), witness.rows(cotangents)
-    if isinstance(mine, Raised):
-        return mine
-    return None if isinstance(theirs, Raised) else (mine, theirs)
+    mine, theirs = asked.claim.rows(cotangents), asked.derived_rows(cotangents)
+    return mine if isinstance(mine, Raised) else None if theirs is None else (mine, theirs)
 
 
 OF_FLOAT32 = FACTOR * FLOAT32.epsilon
@@ -150,14 +147,12 @@ def proved(asked: Asked) -> Proof | Raised:
     for made in differences(asked.values, asked.key, asked.values.direction(asked.key)):
         last = made
         if not len(gradients):
-            sizes = torch.tensor([size for _, size in made.cotangents], dtype=torch.float64)[:, None]
-            cotangents = torch.stack([u for u, _ in made.cotangents]) * sizes
-            found = asked.claim.rows(cotangents)
-            if isinstance(found, Raised):
-                return found
-            gradients = found / sizes
-            given = asked.witness.rows(cotangents) if asked.witness is not None else None
-            theirs = None if given is None or isinstance(given, Raised) else given / sizes
+            given = made.cotangents * made.sizes
+            mine = asked.claim.rows(given)
+            if isinstance(mine, Raised):
+                return mine
+            gradients, theirs = mine / made.sizes, asked.derived_rows(given)
+            theirs = None if theirs is None else theirs / made.sizes
         confirms = confirms or (theirs is not None and _closes(made, theirs))
         if _closes(made, gradients) and not (held is not None and gradients[:, held].any()):
             closed, limit = True, made.limit
@@ -167,8 +162,7 @@ def proved(asked: Asked) -> Proof | Raised:
     elif closed and theirs is not None:
         asked.trust.refuted = True
     if closed and confirms and theirs is not None and last is not None:
-        u = torch.stack([u for u, _ in last.cotangents])
-        differs = bool(differing(asked, gradients, theirs, u).any()) or (
+        differs = bool(differing(asked, gradients, theirs, last.cotangents).any()) or (
             asked.declared
             and not asked.hides
             and not asked.values.steps.is_short
@@ -187,4 +181,4 @@ def proved(asked: Asked) -> Proof | Raised:
 def _closes(made: Difference, gradients: Tensor) -> bool:
     if made.is_flat:
         return bool((gradients[:, made.taken != 0] == 0).all())
-    return all(made.residual(k, g) <= made.limit for k, g in enumerate(gradients))
+    return made.closes(gradients, made.limit)
