@@ -194,6 +194,11 @@ class Counter:
     forward: int = 0
     backward: int = 0
 
+    @property
+    def calls(self) -> int:
+        """Both together."""
+        return self.forward + self.backward
+
 
 @dataclass(frozen=True)
 class Graph:

@@ -35,7 +35,6 @@ from gradverify.verifier.witnesses.open_entries import (
     WRONG,
     Open,
     answers,
-    calls,
 )
 from gradverify.verifier.witnesses.proof import DIGITS_LOST, Proof, compared, pairs_of, proved
 from gradverify.verifier.witnesses.rounding import (
@@ -110,7 +109,7 @@ def decided(asked: Asked, proof: Proof) -> Judgement | Raised:
     if c.asked.loops:
         _doubt_the_end_of_loops(c)
     look_for_lost_digits(c)
-    c.asked.budget.left -= calls(c.asked) - c.before
+    c.asked.budget.left -= c.spent
     return Judgement(answers(c), frozenset(c.spoke), kink=bool(c.kinks.any()))
 
 

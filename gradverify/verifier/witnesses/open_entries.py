@@ -73,7 +73,7 @@ class Open:
     def __init__(self, asked: Asked, proof: Proof) -> None:
         self.asked, self.proof, self.values = asked, proof, asked.values
         self.inputs, self.outputs = asked.values.inputs, asked.problem.outputs
-        self.before = calls(asked)
+        self.before = asked.counter.calls
         self.reasons: dict[tuple[int, int], Reason] = {}
         self.spoke = {"values"}
         self.single: dict[int, int] = {}
@@ -82,8 +82,12 @@ class Open:
     @property
     def left(self) -> int:
         """Calls that may still be made here."""
-        spent = calls(self.asked) - self.before
-        return min(self.asked.budget.of_a_sample, self.asked.budget.left) - spent
+        return min(self.asked.budget.of_a_sample, self.asked.budget.left) - self.spent
+
+    @property
+    def spent(self) -> int:
+        """Calls that were made of user code here."""
+        return self.asked.counter.calls - self.before
 
     def rows(self) -> Raised | None:
         """Both gradients for unit rows, as far as these are few, and for a dense grad_output of each output.
@@ -174,18 +178,12 @@ class Open:
         size = float(v[column].abs())
         if not size:  # held where it is, and its gradient must be zero; or not finite
             nothing = torch.zeros(self.outputs.size, dtype=torch.float64)
-            is_held = bool(self.values.held[column]) if self.values.held is not None else False
+            is_held = self.values.held is not None and bool(self.values.held[column])
             return Slope(nothing, nothing if is_held else nothing + torch.inf, nothing, nothing)
         found = (self.values.slope(v, share) if share else self.values.shortest(v)).times(1 / size)
         if float(v[column]) < 0:
             found = Slope(-found.value, found.error, -found.high, -found.low)
         return found
-
-
-def calls(asked: Asked) -> int:
-    """So many were made of user code."""
-    made: int = asked.counter.forward + asked.counter.backward
-    return made
 
 
 SMALL = 1e-3

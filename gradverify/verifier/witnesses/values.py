@@ -20,6 +20,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -137,8 +138,7 @@ def scales_of(x: Tensor, inputs: Layout) -> Tensor:
     return scales
 
 
-@dataclass(frozen=True)
-class Slope:
+class Slope(NamedTuple):
     """The derivative of every row along one direction (M)."""
 
     value: Tensor
@@ -160,7 +160,11 @@ class Slope:
 
     def times(self, factor: float) -> Slope:
         """The slope along the direction times a positive factor."""
-        return Slope(*(factor * one for one in (self.value, self.error, self.low, self.high)))
+        return Slope(*(factor * one for one in self))
+
+    def where(self, chosen: Tensor, other: Slope) -> Slope:
+        """The slope in the chosen rows, the other one elsewhere."""
+        return Slope(*(torch.where(chosen, mine, its) for mine, its in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -339,9 +343,7 @@ class Values:
                     return kinks
         if kinks is None:
             return Slope.smooth(best, error)
-        at = kinks.kink
-        pairs = ((kinks.value, best), (kinks.error, error), (kinks.low, best), (kinks.high, best))
-        return Slope(*(torch.where(at, one, other) for one, other in pairs))
+        return kinks.where(kinks.kink, Slope.smooth(best, error))
 
     def shortest(self, v: Tensor) -> Slope:
         """The derivative along v by the shortest step alone: a fast part of forward is no noise there."""
@@ -355,26 +357,18 @@ class Values:
         if not doubtful.any():
             return Slope.smooth(best, error)
         sides = []
-        for step in self.steps.near:
-            value, _ = self._moved(v, step * share)
-            sides.append(
-                ((self.centre - value(-1)) / (step * share), (value(1) - self.centre) / (step * share))
-            )
-        (l1, r1), (l2, r2) = sides
-        noise = 4 * self.steps.epsilon * self.centre.abs() / (self.steps.near[1] * share)
+        for step in (near * share for near in self.steps.near):
+            value, _ = self._moved(v, step)
+            sides += [(self.centre - value(-1)) / step, (value(1) - self.centre) / step]
+        l1, r1, l2, r2 = sides
+        noise = 4 * self.steps.epsilon * self.centre.abs() / step
         before, now = (r1 - l1) / 2, (r2 - l2) / 2
-        stays = (
-            before - now
-        ).abs() <= KINK * before.abs()  # a jump's would grow as 1/step, curvature's shrink
+        # A jump's would grow as 1/step, curvature's shrink.
+        stays = (before - now).abs() <= KINK * before.abs()
         kink = doubtful & stays & (now.abs() > 20 * noise) & (now.abs() > 1e-5 * (l2.abs() + r2.abs()))
-        low = torch.minimum(torch.minimum(l1, r1), torch.minimum(l2, r2))
-        high = torch.maximum(torch.maximum(l1, r1), torch.maximum(l2, r2))
-        return Slope(
-            torch.where(kink, (low + high) / 2, best),
-            torch.where(kink, (l1 - l2).abs() + (r1 - r2).abs() + noise, error),
-            torch.where(kink, low, best),
-            torch.where(kink, high, best),
-        )
+        low, high = torch.stack(sides).aminmax(dim=0)
+        spread_of = (l1 - l2).abs() + (r1 - r2).abs() + noise
+        return Slope((low + high) / 2, spread_of, low, high).where(kink, Slope.smooth(best, error))
 
     def weights(self, d: Tensor, key: int, rows: slice | None = None) -> Tensor:
         """A grad_output (M) that weighs each row by its own slope; zero elsewhere."""
