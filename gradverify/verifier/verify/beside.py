@@ -37,6 +37,7 @@ from gradverify.rules import Family, rule
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import programs
 from gradverify.verifier.neighbours.guesses import Excuses, guarded
+from gradverify.verifier.neighbours.shapes import with_shapes
 from gradverify.verifier.questions.again import MOST_CASES, overlapping, overlapping_cases, read_unwritten
 from gradverify.verifier.questions.contract import RETURNED, contract
 from gradverify.verifier.questions.dtypes.asked import wrong_natively
@@ -134,14 +135,15 @@ def _other_shapes(asked: Verification) -> Iterator[Beside]:
     takes any rank, and so must backward. What cuts a list goes by the length of each of its tensors.
     """
     plan = asked.request.plan
-    inferred = asked.is_verified and asked.request.inferred
-    for case in {c.options: c for c in reversed(plan.cases)}.values() if inferred else ():
+    if not (asked.is_verified and asked.request.inferred):
+        return
+    for case in {c.options: c for c in reversed(plan.cases)}.values():
         for at_end in (False, True):
             yield from _with_three_dimensions(asked, case, at_end=at_end)
-    for place, given in enumerate(plan.cases[0].inputs if inferred else ()):
+    for given in plan.cases[0].inputs:
         if isinstance(given, ListInput) and asked.is_verified:
-            yield from _with_longer_items(plan.cases[0], place, given)
-    for one in _with_twice_as_many(plan.cases[0]) if inferred else ():
+            yield from _with_longer_items(plan.cases[0], given)
+    for one in _with_twice_as_many(plan.cases[0]):
         if asked.is_verified:
             yield one
 
@@ -162,14 +164,14 @@ def _with_three_dimensions(asked: Verification, case: Case, *, at_end: bool) -> 
     yield Beside(deeper, partial(_told_of_guesses, shapes, raises=False), f"{case.id} {where}")
 
 
-def _with_longer_items(case: Case, place: int, given: ListInput) -> Iterator[Beside]:
+def _with_longer_items(case: Case, given: ListInput) -> Iterator[Beside]:
     """A list of tensors of one shape with the last one longer: what is cut equally is longer at the start."""
     *others, last = given.items
     if others and _is_free(last) and len({item.shape for item in given.items}) == 1:
         for dim, n in enumerate(last.shape):
             longer = replace(last, shape=(*last.shape[:dim], n + 1, *last.shape[dim + 1 :]))
             items = replace(given, items=(*others, longer))
-            inputs = (*case.inputs[:place], items, *case.inputs[place + 1 :])
+            inputs = tuple(items if i is given else i for i in case.inputs)
             one = replace(case, id=f"{case.id} with a longer {last.name}", inputs=inputs)
             guessed = [f"that the tensors of `{given.name}` may differ in dimension {dim}"]
             yield Beside(one, partial(_told_of_guesses, guessed))
@@ -185,11 +187,10 @@ def _with_twice_as_many(case: Case) -> Iterator[Beside]:
         if n == m
     )
     for one, other, dim in islice(found, MOST_MULTIPLES):
-        longer = replace(one, shape=(*one.shape[:dim], 2 * one.shape[dim], *one.shape[dim + 1 :]))
-        inputs = tuple(longer if i is one else i for i in case.inputs)
+        longer = (*one.shape[:dim], 2 * one.shape[dim], *one.shape[dim + 1 :])
+        there = replace(with_shapes(case, {one.name: longer}), id=f"{case.id} with a longer {one.name}")
         guessed = [f"that `{one.name}` and `{other.name}` agree in dimension {dim}"]
-        tell = partial(_told_of_multiples, guessed)
-        yield Beside(replace(case, id=f"{case.id} with a longer {one.name}", inputs=inputs), tell)
+        yield Beside(there, partial(_told_of_multiples, guessed))
 
 
 def _evaluation_mode(asked: Verification) -> Iterator[Beside]:
@@ -248,7 +249,7 @@ def _refusal(finding: Finding) -> Finding:
 
 def _told_of_sizes(finding: Finding, case: Case, *, is_open: bool) -> Finding:
     """The finding, with what it has to do with sizes: a warning where they are against a list."""
-    if finding.severity is Severity.ERROR and is_open:
+    if _is_error(finding) and is_open:
         hint = (
             f"In the cases before it is right, at {case.id} it is not. If that is not valid, list the valid "
             "sizes under `sizes:`, or the valid combinations of options under `cases:`."
@@ -261,7 +262,7 @@ def _told_of_sizes(finding: Finding, case: Case, *, is_open: bool) -> Finding:
 
 def _told_of_guesses(guessed: Sequence[str], finding: Finding, *, raises: bool = True) -> Finding | None:
     """An error, with what was guessed."""
-    is_said = finding.severity is Severity.ERROR and (raises or not finding.raised)
+    is_said = _is_error(finding) and (raises or not finding.raised)
     return invented(finding, guessed) if is_said else None
 
 
@@ -273,7 +274,7 @@ def _told_of_multiples(guessed: Sequence[str], finding: Finding) -> Finding | No
 
 def _told_of_evaluation(finding: Finding) -> Finding | None:
     """An error, or what backward raised."""
-    if finding.severity is not Severity.ERROR and not finding.raised:
+    if not (_is_error(finding) or finding.raised):
         return None
     message, hint = f"in evaluation mode {finding.message}", f"{IN_EVALUATION_MODE} {finding.hint}"
     return replace(finding, message=message, hint=hint.strip())
@@ -283,7 +284,7 @@ def at_unlisted(sample: Sample) -> FirstOrder:
     """The first order and what backward returned; an exception as a finding, a note if it is deliberate."""
     found = refused_empty(sample) or at_undeclared(sample)
     returned = contract(sample, FirstOrder(found.result)).findings
-    irregular = [f for f in returned if f.code in RETURNED and f.severity is Severity.ERROR]
+    irregular = [f for f in returned if f.code in RETURNED and _is_error(f)]
     replaced = {f.input for f in irregular} - {None}
     findings = [*irregular, *(f for f in found.result.findings if f.input not in replaced)]
     if found.raised is not None and not irregular:
@@ -310,17 +311,11 @@ def with_three_dimensions(case: Case, *, at_end: bool = False, last: int = 1) ->
     """
     tensors = [i for i in case.inputs if isinstance(i, TensorInput)]
     deepest = max((len(t.shape) for t in tensors if _is_free(t)), default=0)
-    changed = {t.name: t for t in tensors if len(t.shape) == deepest}
-    if case.hook or not 0 < deepest < RANK or any(t.value is not None for t in changed.values()):
+    changed = [t for t in tensors if len(t.shape) == deepest]
+    if case.hook or not 0 < deepest < RANK or any(t.value is not None for t in changed):
         return None
     before, ones = deepest - (not at_end), (*(1,) * (RANK - deepest - 1), last)
-    inputs = (
-        replace(i, shape=(*i.shape[:before], *ones, *i.shape[before:]))
-        if isinstance(i, TensorInput) and i.name in changed
-        else i
-        for i in case.inputs
-    )
-    return replace(case, inputs=tuple(inputs))
+    return with_shapes(case, {t.name: (*t.shape[:before], *ones, *t.shape[before:]) for t in changed})
 
 
 def _is_free(tensor: TensorInput) -> bool:

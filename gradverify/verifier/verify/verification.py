@@ -376,9 +376,9 @@ def _by_name_last(case: Case, target: Target) -> Case:
 
 
 def _surrogate(plan: TargetPlan, live: Live) -> Surrogate | None:
-    if plan.surrogate is None:
-        return None
     declared = plan.surrogate
+    if declared is None:
+        return None
     return Surrogate(live.named.get(declared.path), declared.arguments, declared.inputs)
 
 
