@@ -52,7 +52,7 @@ from gradverify.verifier.questions.verified import verified
 from gradverify.verifier.questions.wording import invented
 from gradverify.verifier.targets.module_target import ModuleState
 from gradverify.verifier.verify.case_state import CaseState
-from gradverify.verifier.verify.verification import Verification
+from gradverify.verifier.verify.verification import Verification, disagreements
 
 MOST_MULTIPLES = 6
 """So many pairs of dimensions are tried; forward refuses nearly all of them."""
@@ -95,7 +95,28 @@ def beside_the_listed(asked: Verification) -> Iterator[Event]:
 def _each(asked: Verification, samples: Iterator[Beside]) -> Iterator[Event]:
     for one in samples:
         there = replace(asked, live=replace(asked.live, state=one.state))
-        yield from asked.noted(there.ask(one.case, partial(_judged, one), named=one.named), one.case)
+        yield from asked.noted(_asked(there, one), one.case)
+
+
+def _asked(asked: Verification, one: Beside) -> Iterator[Event]:
+    """Judge a sample.
+
+    Nothing is asked of a gradient that is not meant to be the derivative, or is torch's to judge.
+    """
+    built = asked.build(one.case)
+    if isinstance(built, Finding):
+        return
+    subject, case = built
+    if subject.surrogate is not None or subject.settings.engine is Engine.TORCH:
+        return
+    yield CaseStarted(one.case.id, Point.TYPICAL, 0)
+    sample, state = prepare(subject, case, Point.TYPICAL, 0), CaseState()
+    yield from asked.reported(_judged(one, sample, state))
+    if isinstance(sample, Sample):
+        yield from asked.reported(disagreements(sample))
+        state.count_calls(sample)
+    if isinstance(sample, Sample) or len(state.capabilities) > 1:
+        yield state.verified(replace(one.case, id=one.named or one.case.id))
 
 
 def _open_sizes(asked: Verification) -> Iterator[Beside]:

@@ -186,14 +186,13 @@ class _Search:
 
     def _expected(self, asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The Jacobian as a witness has it, and how far it may be off: infinite where that is not known."""
-        witness = asked.witness
-        unknown = torch.full((len(rows), len(asked.values.x)), torch.inf, dtype=torch.float64)
-        if witness is None or not asked.is_trusted:
+        if asked.witness is None or not asked.is_trusted:
             return slopes(asked, self.until - OF_A_SLOPE)
-        expected = witness.rows(rows)
-        return (
-            (unknown, unknown) if isinstance(expected, Raised) else (expected, rounding_of(asked, expected))
-        )
+        expected = asked.derived_rows(rows)
+        if expected is None:
+            unknown = torch.full((len(rows), len(asked.values.x)), torch.inf, dtype=torch.float64)
+            return unknown, unknown
+        return expected, rounding_of(asked, expected)
 
 
 def _order(finding: Finding) -> int:

@@ -19,7 +19,6 @@ from gradverify.events import CaseStarted, CaseVerified, Event, Found, Verify
 from gradverify.model import (
     Case,
     CasePoint,
-    Engine,
     Finding,
     Point,
     RaisedError,
@@ -41,11 +40,9 @@ from gradverify.verifier.neighbours.guesses import Excuses
 from gradverify.verifier.numerics.problem import Counter, VjpProblem, multi_index, substitute
 from gradverify.verifier.questions.dtypes.deciding import deciding_cases, precision_at
 from gradverify.verifier.questions.reading import Reader, reading_backward, reading_operator
-from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import (
     Float64,
     Native,
-    NoSample,
     Sample,
     Subject,
     Surrogate,
@@ -65,13 +62,7 @@ from gradverify.verifier.targets.discover import (
 from gradverify.verifier.targets.forward_itself import plain_forward
 from gradverify.verifier.targets.module_target import BuiltModule, ModuleState, Writes, build_module
 from gradverify.verifier.targets.operators import by_name_last, operator_of, with_keywords
-from gradverify.verifier.verify.case_state import CaseState
 from gradverify.verifier.verify.kept import Kept, Place
-
-
-def wanted_families(settings: Settings, ignored: Sequence[str]) -> frozenset[Family]:
-    """Families with at least one code that is selected and not ignored."""
-    return frozenset(r.family for r in RULES if is_wanted(r.code, settings, ignored))
 
 
 def is_wanted(code: str, settings: Settings, ignored: Sequence[str]) -> bool:
@@ -85,10 +76,6 @@ def is_wanted(code: str, settings: Settings, ignored: Sequence[str]) -> bool:
         return False
     always = rule(code).family is Family.RUN or code in {"GV002", "GV102", "GV109"}
     return always or not settings.select or any(code.startswith(p) for p in settings.select)
-
-
-Judge = Callable[[Sample | NoSample, CaseState], Iterable[Finding]]
-"""Judges a sample, adds to the state of its case, and says what is wrong."""
 
 
 @dataclass
@@ -113,8 +100,8 @@ class Verification:
 
     @property
     def wanted(self) -> frozenset[Family]:
-        """Families of the codes that are asked for."""
-        wanted = wanted_families(self.request.settings, self.request.ignored)
+        """Families with at least one code that is asked for."""
+        wanted = frozenset(r.family for r in RULES if self.wants(r.code))
         ranks = self.request.plan.ranks
         return wanted if ranks is None or ranks.second_order else wanted - {Family.GRADGRADCHECK}
 
@@ -208,26 +195,6 @@ class Verification:
                 case _:
                     pass
             yield event
-
-    def ask(self, case: Case, judge: Judge, *, named: str = "") -> Iterator[Event]:
-        """Judge one sample of a case beside the listed ones; `named` is how the report calls it.
-
-        Nothing is asked of a gradient that is not meant to be the derivative, or is torch's to judge.
-        """
-        built = self.build(case)
-        if isinstance(built, Finding):
-            return
-        subject, full_case = built
-        if subject.surrogate is not None or subject.settings.engine is Engine.TORCH:
-            return
-        yield CaseStarted(case.id, Point.TYPICAL, 0)
-        sample, state = prepare(subject, full_case, Point.TYPICAL, 0), CaseState()
-        yield from self.reported(judge(sample, state))
-        if isinstance(sample, Sample):
-            yield from self.reported(disagreements(sample))
-            state.count_calls(sample)
-        if isinstance(sample, Sample) or len(state.capabilities) > 1:
-            yield state.verified(replace(case, id=named or case.id))
 
 
 @contextmanager
