@@ -54,7 +54,7 @@ from gradverify.verifier.neighbours.values import (
     without_signs,
     zeros_of_padding,
 )
-from gradverify.verifier.questions.result import NOT_REPEATED, CheckResult
+from gradverify.verifier.questions.result import NOT_REPEATED, CheckResult, outcome_of
 from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.subject import Sample
 from gradverify.verifier.questions.wording import declare, if_guessed, invented, undeclared
@@ -205,8 +205,7 @@ def guarded(sample: Sample, result: CheckResult, excuses: Excuses) -> CheckResul
         f if f.severity is not Severity.ERROR or _is_certain(sample, f) else excuses.of(sample, f, reasons)
         for f in result.findings
     )
-    failed = any(f.severity is Severity.ERROR for f in findings)
-    excused = result.outcome is Outcome.FAILED and not failed
+    excused = result.outcome is Outcome.FAILED and outcome_of(findings) is Outcome.PASSED
     return replace(result, findings=findings, outcome=Outcome.INCONCLUSIVE if excused else result.outcome)
 
 

@@ -303,7 +303,7 @@ class CallProblem(_Map):
         with torch.no_grad(), self.around():
             kept = [a.without_held(p) for a, p in zip(self._differentiable, primals, strict=True)]
             result = guard.call(self.function, *substitute(self.arguments, kept))
-        picked = result if isinstance(result, Raised) else self._pick(result.value)
+        picked = self._pick(result)
         return picked if isinstance(picked, Raised) else Returned(copies(picked.value))
 
     def graph(self, primals: Sequence[Tensor]) -> Returned[Graph] | Raised:
@@ -322,18 +322,16 @@ class CallProblem(_Map):
         with torch.enable_grad(), self.around():
             arguments = substitute(self.arguments, [leaf.clone() for leaf in leaves])
             result = guard.call(self.function, *arguments)
+        picked = self._pick(result)
+        if isinstance(picked, Raised):
+            return picked
+        return Returned(Graph(leaves, picked.value, of_module=self.of_module))
+
+    def _pick(self, result: Returned[Any] | Raised) -> Returned[Tensors] | Raised:
         if isinstance(result, Raised):
             return result
-        picked = self._pick(result.value)
-        return (
-            picked
-            if isinstance(picked, Raised)
-            else Returned(Graph(leaves, picked.value, of_module=self.of_module))
-        )
-
-    def _pick(self, result: Any) -> Returned[Tensors] | Raised:  # noqa: ANN401 - what user code returned
         expected = tuple(b.shape[:-1] if b.is_complex else b.shape for b in self.outputs.blocks)
-        returned = returned_tensors(result)
+        returned = returned_tensors(result.value)
         picked = tuple(returned[p] for p in self.output_positions if p < len(returned))
         shapes = tuple(tuple(t.shape) if isinstance(t, Tensor) else None for t in picked)
         if shapes != expected:

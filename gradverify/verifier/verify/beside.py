@@ -245,12 +245,12 @@ def _judged(one: Beside, sample: Sample | NoSample, state: CaseState) -> Iterato
         yield from () if one.is_guessed else [sample.finding("GV412", said, severity=Severity.NOTE)]
         return
     found = at_two_draws(sample, at_unlisted)
-    told = tuple(filter(None, map(one.tell, found.result.findings)))
-    result = guarded(sample, CheckResult(told, outcome_of(told)), Excuses())
+    told = CheckResult.of(*map(one.tell, found.result.findings))
+    result = guarded(sample, told, Excuses())
     yield from result.findings
-    native = wrong_natively(sample) if one.natively and found.judged and not told else ()
+    native = wrong_natively(sample) if one.natively and found.judged and not told.findings else ()
     yield from native
-    if found.judged or told or not one.is_guessed:
+    if found.judged or told.findings or not one.is_guessed:
         is_new = one.state is ModuleState.NEW and found.judged
         state.swept = Swept(sizes=(sample.case.id,) if is_new else ())
         state.last, state.points = sample, int(found.judged)
@@ -311,8 +311,7 @@ def at_unlisted(sample: Sample) -> FirstOrder:
     if found.raised is not None and not irregular:
         severity = Severity.NOTE if found.raised.deliberate else Severity.ERROR
         findings.append(replace(backward_raised(sample, found.raised), severity=severity))
-    result = CheckResult(tuple(findings), outcome_of(findings))
-    return FirstOrder(result, judged=found.judged or bool(findings))
+    return FirstOrder(CheckResult.of(*findings), judged=found.judged or bool(findings))
 
 
 def _has_values(sample: Sample, *, every: bool) -> bool:

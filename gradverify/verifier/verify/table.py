@@ -105,7 +105,7 @@ def is_swept(sample: Sample) -> bool:
     Across ranks, at those of the smallest world above 1.
     """
     across = sample.subject.across
-    return sample.point is Point.TYPICAL and sample.draw == 0 and (across is None or across.is_swept)
+    return sample.is_first_draw and (across is None or across.is_swept)
 
 
 def ask(sample: Sample, wanted: frozenset[Family]) -> tuple[Results, str]:
@@ -141,7 +141,7 @@ def _first_order(sample: Sample) -> FirstOrder:
     subject = sample.subject
     if sample.is_native:
         found = judged_alone(sample)
-        told = (no_float64_path(sample),) if (sample.point, sample.draw) == (Point.TYPICAL, 0) else ()
+        told = (no_float64_path(sample),) if sample.is_first_draw else ()
         return replace(found, result=replace(found.result, findings=(*told, *found.result.findings)))
     found = torch_first_order(sample) if subject.settings.engine is Engine.TORCH else first_order(sample)
     return found if subject.surrogate is None else _without_exact(found, subject.surrogate)
@@ -204,8 +204,7 @@ def _asked(known: Known) -> CheckResult:
             return CheckResult()
         findings = unrepeatable(sample)
         known.is_other_each_time = bool(findings)
-        findings = findings or written(sample)
-        return CheckResult(findings, outcome_of(findings))
+        return CheckResult.of(*(findings or written(sample)))
     found = asked(sample)
     if sample.is_native or UNREPEATABLE & {f.code for f in (*known.contract.findings, *found.findings)}:
         return found

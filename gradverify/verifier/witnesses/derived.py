@@ -11,8 +11,9 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -175,19 +176,10 @@ def opened_functions() -> Iterator[None]:
         apply.__code__ = before
 
 
-@dataclass(frozen=True)
-class _Opened:
+def _opened(function: Callable[..., Any], transparent: bool, *arguments: Any) -> Any:  # noqa: ANN401, FBT001
     """A call of the target without any Function around it."""
-
-    function: Callable[..., Any]
-    transparent: bool = False
-
-    def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401
-        with opened_functions():
-            if not self.transparent:
-                return self.function(*arguments)
-            with _Transparent():
-                return self.function(*arguments)
+    with opened_functions(), _Transparent() if transparent else nullcontext():
+        return function(*arguments)
 
 
 def derive(
@@ -202,7 +194,8 @@ def derive(
     found: Derived | NoDerived = NoDerived()
     if not wide and first != "recorded":
         for form in ("eager", "transparent")[first == "transparent" :]:
-            there = replace(problem, function=_Opened(forward, form == "transparent"), counter=own)
+            opened = partial(_opened, forward, form == "transparent")
+            there = replace(problem, function=opened, counter=own)
             problem.counter.forward += 1
             now = _usable(there, form, outputs)
             if isinstance(now, NoDerived) and now.too_large:
@@ -213,7 +206,7 @@ def derive(
     if isinstance(found, Derived) or problem.of_module:  # a module would keep what is recorded
         return found
     problem.counter.forward += 1
-    recorded = guard.call(_recorded, replace(problem, counter=own), _Opened(forward), wide)
+    recorded = guard.call(_recorded, replace(problem, counter=own), partial(_opened, forward, False), wide)  # noqa: FBT003
     if isinstance(recorded, Raised):
         return found
     there = replace(problem, function=recorded.value, counter=own)
