@@ -51,6 +51,17 @@ class Entry:
     bound: float
 
 
+def worst_of(off: Tensor, at: Tensor) -> list[tuple[int, int]]:
+    """Where the largest of some entries are (row, column), worst first."""
+    order = torch.where(at, off, -1.0).reshape(-1).argsort(descending=True, stable=True)
+    return [divmod(place, at.shape[1]) for place in order[: min(WORST, int(at.sum()))].tolist()]
+
+
+def largest_of(derivatives: Tensor) -> float:
+    """The largest finite one, absolute."""
+    return float(derivatives.abs().nan_to_num(0.0, 0.0, 0.0).max())
+
+
 @dataclass(frozen=True)
 class Right:
     """The claim is the derivative."""
@@ -88,20 +99,15 @@ class Wrong:
     @staticmethod
     def of(claimed: Tensor, expected: Tensor, error: Tensor, at: Tensor, row: int, column: int) -> Wrong:
         """The answer for a pair whose entries are all known, from its first row and column; `at` are off."""
-        off = torch.where(at, (claimed - expected).abs().nan_to_num(torch.inf), -1.0)
-        order = off.reshape(-1).argsort(descending=True, stable=True)
-        worst = order[: min(WORST, int(at.sum()))].tolist()
-        places = [divmod(place, claimed.shape[1]) for place in worst]
-        entries = [
+        entries = (
             Entry(row + r, column + c, float(claimed[r, c]), float(expected[r, c]), float(error[r, c]))
-            for r, c in places
-        ]
-        known = expected.abs()[expected.isfinite()]
+            for r, c in worst_of((claimed - expected).abs().nan_to_num(torch.inf), at)
+        )
         return Wrong(
             tuple(entries),
             int(at.sum()),
             at.numel(),
-            float(known.max()) if known.numel() else 0.0,
+            largest_of(expected),
             both=True,
             nonfinite=not claimed[at].isfinite().any(),
             missing=not claimed.any(),

@@ -381,8 +381,7 @@ def ask_for_rounding(c: Open) -> None:
     allowed = explained(moved, c.mine[chosen], c.unseen() if c.asked.limited else None)
     held = suspect[chosen] & (off[chosen] <= allowed + c.error[chosen])
     if (suspect[chosen] & ~held).any():
-        for place, k in enumerate(chosen):
-            c.rounded[k] = held[place]
+        c.rounded[chosen] = held
         if not c.asked.declared and held.any():  # rows that were not asked stay open
             others = suspect.clone()
             others[chosen] = False
@@ -421,8 +420,7 @@ def look_for_lost_digits(c: Open) -> None:
     for problem in (c.asked.problem, witness.problem):
         moved = spread_of_rows(problem, c.u[rows], c.values.steps.epsilon)
         allowed += torch.inf if moved is None else ROUNDINGS * moved
-    kept = lost[rows] & (off[rows] > allowed)
-    c.lost[rows] = kept
+    c.lost[rows] = lost[rows] & (off[rows] > allowed)
 
 
 def doubt_short_formats(c: Open) -> None:

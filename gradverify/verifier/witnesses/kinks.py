@@ -68,11 +68,11 @@ def see_ties(c: Open) -> None:
         torn = other & ((near - found).abs().amax(dim=0) <= SAME_SIDE * before)
     c.rough = other.any(dim=1) | ~found.isfinite().all(dim=2).all(dim=0)
     c.ways, c.nearby = ways, [*found]
-    rows = (torn & apart).any(dim=1).nonzero()[:, 0].tolist()
-    for k in rows:
-        c.state[k, apart[k]] = TORN if k < c.count else RIGHT
-        c.settled[k] |= apart[k]
-    if rows and not c.count:
+    tied = apart & (torn & apart).any(dim=1, keepdim=True)
+    c.state[tied] = TORN
+    c.state[c.count :][tied[c.count :]] = RIGHT
+    c.settled |= tied
+    if tied.any() and not c.count:
         _ask_for_rows(c, apart)
 
 

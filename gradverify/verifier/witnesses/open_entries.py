@@ -11,7 +11,6 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.witnesses.answers import (
-    WORST,
     Answer,
     Asked,
     Entry,
@@ -21,6 +20,8 @@ from gradverify.verifier.witnesses.answers import (
     Right,
     Unknown,
     Wrong,
+    largest_of,
+    worst_of,
 )
 from gradverify.verifier.witnesses.claim import units
 from gradverify.verifier.witnesses.proof import Proof, differing, pairs_of, typical_of
@@ -201,15 +202,13 @@ def _answer(c: Open, pair: Pair) -> Answer:
     if wrong.any():
         return _wrong(c, pair, block, wrong)
     rounded = c.rounded[pair.at]
-    if (block == OPEN).any():
-        reason = c.reasons.get(pair.place) or _reason(c, pair, block == OPEN)
-        entry = _entries(c, pair, block == OPEN)[:1]
-        return Unknown(reason, mismatch=True, entry=entry[0] if entry else None)
-    unseen = block == UNSEEN
+    is_open, unseen = block == OPEN, block == UNSEEN
+    if is_open.any():
+        reason = c.reasons.get(pair.place) or _reason(c, pair, is_open)
+        return Unknown(reason, mismatch=True, entry=_entries(c, pair, is_open)[0])
     if unseen.any():
         if not c.asked.declared and rounded.any() and not c.values.steps.is_short:
-            marked = _wrong(c, pair, block, rounded)
-            return replace(marked, rounded=True)
+            return replace(_wrong(c, pair, block, rounded), rounded=True)
         reason = Reason.ROUNDING if rounded.any() else _reason(c, pair, unseen)
         told = c.reasons.get(pair.place, reason)
         if told is Reason.BUDGET or (c.theirs is None and unseen.all()):
@@ -258,24 +257,22 @@ def _reason(c: Open, pair: Pair, at: Tensor) -> Reason:
 
 
 def _wrong(c: Open, pair: Pair, block: Tensor, wrong: Tensor) -> Wrong:
-    expected = c.value[pair.at]
-    looked_at = int((block != UNTRIED).sum())
-    known = expected.abs()[expected.isfinite()]
-    nonfinite = ~c.mine[pair.at].isfinite() & wrong
+    mine, expected = c.mine[pair.at], c.value[pair.at]
     unit = pair.rows < c.count
-    whole = bool(unit.any()) and c.theirs is not None and bool(wrong[unit].any())
-    shown = wrong & unit[:, None] if wrong[unit].any() else wrong
+    in_rows = bool(wrong[unit].any())
+    shown = wrong & unit[:, None] if in_rows else wrong
+    looked_at = block[unit] if unit.any() else block
     return Wrong(
         _entries(c, pair, shown),
         int(shown.sum()),
-        looked_at if not unit.any() else int((block[unit] != UNTRIED).sum()),
-        float(known.max()) if known.numel() else 0.0,
+        int((looked_at != UNTRIED).sum()),
+        largest_of(expected),
         both=bool((block == BOTH).any()),
-        nonfinite=bool(nonfinite.sum() == wrong.sum()),
+        nonfinite=not mine[wrong].isfinite().any(),
         kink=bool((c.kinks[pair.at] & wrong).any()),
         smooth=c.theirs is not None and not c.rough[pair.rows[pair.rows < len(c.rough)]].any(),
-        missing=not c.mine[pair.at].any(),
-        matrices=(c.mine[pair.at][unit], expected[unit], wrong[unit]) if whole else None,
+        missing=not mine.any(),
+        matrices=(mine[unit], expected[unit], wrong[unit]) if in_rows and c.theirs is not None else None,
     )
 
 
@@ -284,8 +281,6 @@ def _entries(c: Open, pair: Pair, at: Tensor) -> tuple[Entry, ...]:
     mine, value, error = (t[pair.at] for t in (c.mine, c.value, c.error))
     numbers = pair.rows.tolist()
     off = (mine - value).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
-    places = at.nonzero().tolist()
-    places.sort(key=lambda p: -float(off[p[0], p[1]]))
     return tuple(
         Entry(
             numbers[i] if numbers[i] < c.count else c.single.get(numbers[i]),
@@ -294,5 +289,5 @@ def _entries(c: Open, pair: Pair, at: Tensor) -> tuple[Entry, ...]:
             float(value[i, j]),
             float(error[i, j].nan_to_num(0.0, 0.0)),
         )
-        for i, j in places[:WORST]
+        for i, j in worst_of(off, at)
     )

@@ -51,9 +51,7 @@ def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
             if here:
                 j = own.start + here[0]
                 entry = Entry(None, j, float(mine[k, j]), float(theirs[k, j]), torch.inf)
-                found[output, i] = Wrong(
-                    (entry,), len(here), off[k, own.span].numel(), 0.0, both=False, again=True
-                )
+                found[output, i] = Wrong((entry,), len(here), own.size, 0.0, both=False, again=True)
     return found if found or not off.any() else None  # of all outputs together alone: nobody's yet
 
 
