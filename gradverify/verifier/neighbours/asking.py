@@ -91,9 +91,10 @@ def is_right(neighbour: Neighbour, name: str, *, second: bool = False) -> bool |
     """
     sample = neighbour.sample if neighbour.along else _off_round_numbers(neighbour.sample)
     problem: Map = VjpProblem(sample.problem, cotangents_of(sample)) if second else sample.problem
-    is_short, key = _is_short(sample), sample.key
+    is_short = sample.is_native or witnesses_of(sample).of(sample).is_short
     values = Values(problem, steps=FLOAT32 if is_short else FLOAT64)
-    answers = (_closes(neighbour, name, values, key + k) for k in range(DIRECTIONS if is_short else 1))
+    keys = range(sample.key, sample.key + (DIRECTIONS if is_short else 1))
+    answers = (_closes(neighbour, name, values, key) for key in keys)
     return next((answer for answer in answers if not answer), True)
 
 
@@ -136,15 +137,9 @@ def _direction(values: Values, problem: Map, name: str, along: Mapping[str, Proj
     return values.inputs.flatten([*moves])
 
 
-def _is_short(sample: Sample) -> bool:
-    return sample.is_native or witnesses_of(sample).of(sample).is_short
-
-
 def with_values(sample: Sample, values: Mapping[str, Any]) -> Sample:
     """The sample with other values of some arguments."""
-    arguments = tuple(
-        replace(a, value=values[a.name]) if a.name in values else a for a in sample.problem.arguments
-    )
+    arguments = tuple(replace(a, value=values.get(a.name, a.value)) for a in sample.problem.arguments)
     return replace(sample, arguments=arguments, problem=replace(sample.problem, arguments=arguments))
 
 

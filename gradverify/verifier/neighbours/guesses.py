@@ -33,6 +33,7 @@ from gradverify.verifier.neighbours.meant import (
     is_still,
     no_derivative_meant,
     raises_on_purpose,
+    worst_entries,
 )
 from gradverify.verifier.neighbours.shapes import OF_SHAPES, of_another_shape
 from gradverify.verifier.neighbours.values import (
@@ -120,7 +121,7 @@ def _extreme(sample: Sample, finding: Finding) -> Finding | None:
 
 def _such_values(sample: Sample, finding: Finding) -> Finding | None:
     """Every entry is NaN, or off by little: by an epsilon in a denominator, a tail that is cut off."""
-    worst = finding.entries.worst if finding.entries is not None else ()
+    worst = worst_entries(finding)
     slight = bool(worst) and all(abs(e.actual - e.expected) <= SLIGHT * abs(e.expected) for e in worst)
     is_doubtful = slight or (finding.code == "GV108" and sample.point is Point.SPECIAL)
     return if_guessed(finding, ["that such values are valid"] if is_doubtful else [])

@@ -189,9 +189,8 @@ def _equal_sizes(sample: Sample) -> Iterator[Neighbour]:
     given = {i.name: i.shape for i in sample.case.inputs if isinstance(i, TensorInput) and i.value is None}
     for old, new in combinations(sorted({n for shape in given.values() for n in shape if n > 1}), 2):
         equal = {name: tuple(new if n == old else n for n in shape) for name, shape in given.items()}
-        changed = {name: shape for name, shape in equal.items() if shape != given[name]}
         sizes = [next((size for size, n in sample.case.sizes if n == m), m) for m in (old, new)]
-        yield from _at(sample, [changed], f"that `{sizes[0]}` and `{sizes[1]}` may differ")
+        yield from _at(sample, [equal], f"that `{sizes[0]}` and `{sizes[1]}` may differ")
 
 
 def _last_size_as_read(sample: Sample, name: str) -> Iterator[Shapes]:

@@ -181,12 +181,10 @@ def carried_out_in_float64(
         return None
     if not any(result.outcome in OPEN or result.uncovered for result in results.values()):
         return None
-    blocks = (*sample.inputs.blocks, *sample.problem.outputs.blocks)
-    doubles = all(b.dtype in {torch.float64, torch.complex128} for b in blocks)
-    seen = witnesses_of(sample).of(sample).met
-    if not doubles or not seen & SIXTEEN_BITS:
+    seen = witnesses_of(sample).of(sample).met & SIXTEEN_BITS
+    if not (seen and sample.inputs.is_double and sample.problem.outputs.is_double):
         return None
-    coarsest = min(seen & SIXTEEN_BITS, key=_fineness)
+    coarsest = min(seen, key=_fineness)
     short = str(coarsest).removeprefix("torch.")
     if coarsest.is_floating_point:
         long = prepare(replace(subject, short=short), sample.case, sample.point, sample.draw)

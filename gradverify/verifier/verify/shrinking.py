@@ -19,6 +19,7 @@ from gradverify.model import Case, Finding, Point, Severity, TargetPlan, tensors
 from gradverify.rules import Family, rule
 from gradverify.verifier import guard
 from gradverify.verifier.guard import NotJudgedError, Raised
+from gradverify.verifier.neighbours.meant import worst_entries
 from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.questions.findings import wrong_gradient, wrong_second
 from gradverify.verifier.questions.first_order import backward_raised
@@ -243,8 +244,7 @@ def _as_reported(reported: Finding, found: Finding) -> Finding | None:
 
 def _size(finding: Finding) -> float:
     """The largest difference among the entries that it shows; 0 where it shows none."""
-    worst = finding.entries.worst if finding.entries is not None else ()
-    return max((abs(e.actual - e.expected) for e in worst), default=0.0)
+    return max((abs(e.actual - e.expected) for e in worst_entries(finding)), default=0.0)
 
 
 def _is_whole(finding: Finding) -> bool:
@@ -254,7 +254,7 @@ def _is_whole(finding: Finding) -> bool:
 
 def _has_the_factor(finding: Finding, factor: float | None) -> bool:
     """Whether the entries that it shows are off by the factor that was named, which may follow a size."""
-    worst = finding.entries.worst if finding.entries is not None and factor is not None else ()
+    worst = () if factor is None else worst_entries(finding)
     return all(abs(e.actual - (factor or 1.0) * e.expected) <= SAME_FACTOR * abs(e.actual) for e in worst)
 
 

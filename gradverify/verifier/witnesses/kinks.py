@@ -219,6 +219,7 @@ def _one_sided(c: Open, torn: Tensor) -> None:
     A middle order statistic of equal values has slope 0 along every coordinate, and gradient 1 for one. What
     is inside for each alone may be too much for all: a maximum gives its gradient to equal entries once.
     """
+    unsure = OPEN if c.asked.declared else UNSEEN
     for k, column in torn.nonzero().tolist():
         found = c.slopes.get(column)
         inside = False
@@ -226,10 +227,9 @@ def _one_sided(c: Open, torn: Tensor) -> None:
             _, error, low, high = (t[k] for t in c.weighed(found))
             room, a = float(error) + c.bar(k, column), float(c.mine[k, column])
             inside = float(low) - room <= a <= float(high) + room
-        c.state[k, column] = RIGHT if inside else OPEN if c.asked.declared else UNSEEN
+        c.state[k, column] = RIGHT if inside else unsure
         c.reasons.setdefault((c.owner[k], c.inputs.block_of(column)), Reason.KINK)
-    beyond = torn & _beyond_together(c, torn.any(dim=0) & (c.values.scale > 0))[:, None]
-    c.state[beyond] = OPEN if c.asked.declared else UNSEEN
+    c.state[torn & _beyond_together(c, torn.any(dim=0) & (c.values.scale > 0))[:, None]] = unsure
 
 
 def _beyond_together(c: Open, columns: Tensor) -> Tensor:
