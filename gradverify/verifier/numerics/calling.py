@@ -225,17 +225,21 @@ def _leaves(result: Any) -> Iterator[Any]:  # noqa: ANN401
         yield result
 
 
-def _grad(
+def differentiate(
     outputs: Sequence[Tensor],
     leaves: Sequence[Tensor],
     cotangents: Sequence[Tensor | None],
     *,
-    keep: bool,
-    create: bool,
+    keep: bool = False,
+    create: bool = False,
     itself: bool = False,
     training: bool = False,
 ) -> Gradients:
-    """`training`: as a training step goes through a module, by `.backward()`."""
+    """Backward of the outputs that have a grad_output and a graph; None where nothing connects.
+
+    User code gets copies of the grad_outputs, and what it returns is copied: what it writes into later is no
+    one else's. `training`: as a training step goes through a module, by `.backward()`.
+    """
     ends: list[Tensor] = []
     given: list[Tensor] = []
     for output, cotangent in zip(outputs, cotangents, strict=True):
@@ -268,20 +272,13 @@ def _by_backward(
     return found
 
 
-differentiate = partial(_grad, keep=False, create=False)
-"""Backward of the outputs that have a grad_output and a graph; None where nothing connects.
-
-User code gets copies of the grad_outputs, and what it returns is copied: what it writes into later is no
-one else's.
-"""
-
-differentiate_again = partial(_grad, keep=True, create=False)
+differentiate_again = partial(differentiate, keep=True)
 """The same, leaving the graph for another backward."""
 
-differentiate_with_graph = partial(_grad, keep=True, create=True)
+differentiate_with_graph = partial(differentiate, keep=True, create=True)
 """The same, with a graph of backward itself."""
 
-differentiate_in_place = partial(_grad, keep=False, create=False, itself=True)
+differentiate_in_place = partial(differentiate, itself=True)
 """Backward with the very tensors that are given and returned: for who looks at what becomes of them, or gives
 them their places in memory."""
 

@@ -17,7 +17,6 @@ from gradverify.cases.smaller import at_sizes_of, sizes_of, smallest
 from gradverify.events import DiagnosisStarted, Event, Found
 from gradverify.model import Case, Finding, Point, Severity, TargetPlan, tensors_of
 from gradverify.rules import Family, rule
-from gradverify.verifier import guard
 from gradverify.verifier.guard import NotJudgedError, Raised
 from gradverify.verifier.neighbours.meant import worst_entries
 from gradverify.verifier.numerics.problem import CallProblem
@@ -29,7 +28,7 @@ from gradverify.verifier.questions.samples import prepare
 from gradverify.verifier.questions.second_order import is_cut
 from gradverify.verifier.questions.subject import NoSample, Sample
 from gradverify.verifier.ranks.world import OutOfStepError
-from gradverify.verifier.verify.kept import Build, Kept, Place
+from gradverify.verifier.verify.kept import Allowance, Build, Kept, Place
 from gradverify.verifier.witnesses.answers import Asked, Wrong
 from gradverify.verifier.witnesses.claim import units
 from gradverify.verifier.witnesses.proof import differing
@@ -70,7 +69,7 @@ def with_smaller_inputs(
         yield event
     # Past a constant the size is what it is about.
     cases = {case.id: case for case in (*plan.cases, *plan.open_sized, *plan.degenerate)}
-    search = _Search(plan, kept, build, guard.CALLS.made + MOST_CALLS)
+    search = _Search(plan, kept, build, Allowance.of(MOST_CALLS))
     for finding in _shrinkable(found, cases):
         yield DiagnosisStarted()  # whatever happens from here on costs no verdict
         assert finding.case is not None  # noqa: S101 - it is shrinkable
@@ -116,8 +115,7 @@ class _Search:
     plan: TargetPlan
     kept: Kept
     build: Build
-    until: int
-    """So many calls of user code this process may have made at the end."""
+    allowance: Allowance
     known: dict[tuple[Place, int], tuple[Finding, ...]] = field(default_factory=dict)
     """What is wrong, by the place and the order of the derivative."""
     shown: list[Place] = field(default_factory=list)
@@ -158,20 +156,15 @@ class _Search:
         found = (_as_reported(finding, one) for one in self.known[key])
         return next((one for one in found if one is not None), None)
 
-    @property
-    def left(self) -> int:
-        """Calls that may still be made."""
-        return self.until - guard.CALLS.made
-
     def _looked(self, place: Place, order: int) -> tuple[Finding, ...]:
-        built = self.build(place.case) if self.left > BESIDE_ROWS else None
+        built = self.build(place.case) if self.allowance.left > BESIDE_ROWS else None
         if built is None or isinstance(built, Finding) or built[0].surrogate is not None:
             return ()
         sample = self.kept.samples[place] = prepare(*built, place.point, place.draw)
         if isinstance(sample, NoSample):
             return sample.findings
         count = sample.problem.outputs.size if order == 1 else sample.inputs.size
-        if order * BESIDE_ROWS + 2 * count > self.left:
+        if not self.allowance.covers(order * BESIDE_ROWS + 2 * count):
             return ()
         asked = first_asked(sample) if order == 1 else second_asked(sample)
         if asked is None:
@@ -188,7 +181,7 @@ class _Search:
     def _expected(self, asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The Jacobian as a witness has it, and how far it may be off: infinite where that is not known."""
         if asked.witness is None or not asked.is_trusted:
-            return slopes(asked, self.until - OF_A_SLOPE)
+            return slopes(asked, self.allowance.until - OF_A_SLOPE)
         expected = asked.derived_rows(rows)
         if expected is None:
             unknown = torch.full((len(rows), len(asked.values.x)), torch.inf, dtype=torch.float64)

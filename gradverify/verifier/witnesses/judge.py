@@ -337,11 +337,10 @@ def _carry_over(c: Open) -> None:
 
 def _doubt_the_end_of_loops(c: Open) -> None:
     """What the end of an iteration may explain is not decided."""
-    off = (c.mine - c.value).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
-    size = c.value.abs().nan_to_num(0.0)
+    slight_here = c.off < SLIGHT * c.value.abs().nan_to_num(0.0).max()
     for pair in c.pairs():
         wrong = c.wrong[pair.at]
-        slight = wrong & (off[pair.at] < SLIGHT * size.max()) if c.asked.declared else wrong
+        slight = wrong & slight_here[pair.at] if c.asked.declared else wrong
         if wrong.any() and (slight == wrong).all():
             c.state[pair.at] = torch.where(slight, OPEN, c.state[pair.at])
             c.reasons[pair.place] = Reason.LOOP
@@ -432,8 +431,7 @@ def doubt_short_formats(c: Open) -> None:
     few = bool(short & SIXTEEN_BITS)
     if not few and not (c.asked.kept_short and torch.float32 in short):
         return
-    off = (c.mine - c.value).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
-    size = torch.maximum(c.mine.abs(), c.value.abs()).nan_to_num(0.0, 0.0, 0.0)
+    off, size = c.off, torch.maximum(c.mine.abs(), c.value.abs()).nan_to_num(0.0, 0.0, 0.0)
     for pair in c.pairs():
         slight = suspect[pair.at]
         # Numbers kept in 8 bits have one scale for a whole tensor.

@@ -138,6 +138,11 @@ class Open:
         """Entries that one witness refutes, or both (bool, K × N)."""
         return (self.state == WRONG) | (self.state == BOTH)
 
+    @property
+    def off(self) -> Tensor:
+        """How far the claim is off (K × N); infinite where one of both is no number."""
+        return (self.mine - self.value).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
+
     def pairs(self) -> Iterator[Pair]:
         """Every (output, input) that has entries."""
         owners = torch.tensor(self.owner)
@@ -280,7 +285,6 @@ def _entries(c: Open, pair: Pair, at: Tensor) -> tuple[Entry, ...]:
     """The worst of some entries, those that were measured first."""
     mine, value, error = (t[pair.at] for t in (c.mine, c.value, c.error))
     numbers = pair.rows.tolist()
-    off = (mine - value).abs().nan_to_num(torch.inf, torch.inf, torch.inf)
     return tuple(
         Entry(
             numbers[i] if numbers[i] < c.count else c.single.get(numbers[i]),
@@ -289,5 +293,5 @@ def _entries(c: Open, pair: Pair, at: Tensor) -> tuple[Entry, ...]:
             float(value[i, j]),
             float(error[i, j].nan_to_num(0.0, 0.0)),
         )
-        for i, j in worst_of(off, at)
+        for i, j in worst_of(c.off[pair.at], at)
     )
