@@ -79,8 +79,7 @@ class Row:
         name, second = finding.input or "", finding.code.startswith(OF_SECOND_ORDER)
         for one in islice(self.make(sample, name), MOST_NEIGHBOURS):
             if is_right(one, name, second=second):
-                excused = if_guessed(finding, [one.guess])
-                return doubted(finding, one.declared) if excused is None else excused
+                return if_guessed(finding, [one.guess]) or doubted(finding, one.declared)
         return None
 
 

@@ -242,7 +242,8 @@ def _judged(one: Beside, sample: Sample | NoSample, state: CaseState) -> Iterato
         return
     if not _has_values(sample, every=one.is_guessed):
         said = f"forward gives no finite value at {sample.case.id}, which no spec lists"
-        yield from () if one.is_guessed else [sample.finding("GV412", said, severity=Severity.NOTE)]
+        if not one.is_guessed:
+            yield sample.finding("GV412", said, severity=Severity.NOTE)
         return
     found = at_two_draws(sample, at_unlisted)
     told = CheckResult.of(*map(one.tell, found.result.findings))

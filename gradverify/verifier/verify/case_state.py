@@ -138,8 +138,8 @@ class CaseState:
             return []
         *_, last = self.unknown
         never = {pair: last[pair] for pair in sorted(set.intersection(*map(set, self.unknown)))}
-        if never and self.outcomes[Family.GRADCHECK] is not Outcome.FAILED:
-            self.outcomes[Family.GRADCHECK] = Outcome.INCONCLUSIVE
+        if never:
+            self.add(Family.GRADCHECK, CheckResult(outcome=Outcome.INCONCLUSIVE))
         problem, reasons = self.last.problem, {unknown.reason for unknown in never.values()}
         every = set(itertools.product(problem.output_positions, problem.input_names))
         if len(every) > 1 and set(never) == every and len(reasons) == 1:

@@ -11,8 +11,11 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Counter
 from gradverify.verifier.witnesses.claim import Claim, Map
-from gradverify.verifier.witnesses.rounding import FACTOR, SIXTEEN_BITS
+from gradverify.verifier.witnesses.rounding import FACTOR, SIXTEEN_BITS, finite_part
 from gradverify.verifier.witnesses.values import Values
+
+Numbers = tuple[int, int]
+"""(output, input), by number."""
 
 WORST = 5
 """Entries that are kept of an answer or a comparison."""
@@ -59,7 +62,7 @@ def worst_of(off: Tensor, at: Tensor) -> list[tuple[int, int]]:
 
 def largest_of(derivatives: Tensor) -> float:
     """The largest finite one, absolute."""
-    return float(derivatives.abs().nan_to_num(0.0, 0.0, 0.0).max())
+    return float(finite_part(derivatives.abs()).max())
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,7 @@ class Asked:
     declared: bool
     budget: Budget
     counter: Counter
-    wrong: frozenset[tuple[int, int]] = frozenset()
+    wrong: frozenset[Numbers] = frozenset()
     """(output, input) pairs that were wrong at another sample: what differs there again is not measured."""
     loops: bool = False
     iterates: bool = False
@@ -231,7 +234,7 @@ class Asked:
 class Judgement:
     """An answer for each (output, input), and which witnesses spoke."""
 
-    answers: dict[tuple[int, int], Answer]
+    answers: dict[Numbers, Answer]
     witnesses: frozenset[str]
     closed: bool = False
     """By proof or agreement: nothing had to be measured, as at a kink or where digits are lost."""

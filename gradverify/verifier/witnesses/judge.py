@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem
-from gradverify.verifier.witnesses.answers import Answer, Asked, Judgement, Reason, Right, Wrong
+from gradverify.verifier.witnesses.answers import Asked, Judgement, Reason, Right, Wrong
 from gradverify.verifier.witnesses.claim import spread_of_rows
 from gradverify.verifier.witnesses.kinks import (
     MOST_COLUMNS,
@@ -46,6 +46,7 @@ from gradverify.verifier.witnesses.rounding import (
     SIXTEEN_BITS,
     Formats,
     explained,
+    finite_part,
 )
 from gradverify.verifier.witnesses.values import EPSILON
 
@@ -62,10 +63,7 @@ def judge(asked: Asked, *, prove: bool) -> Judgement | Raised:  # noqa: PLR0911 
         if differing == {} and asked.trust.confirmed and not asked.hides:
             return Judgement(dict.fromkeys(pairs, Right(asked.seen)), frozenset({"derived"}), closed=True)
         if differing and differing.keys() <= asked.wrong:  # no measurement would add to what is known
-            answers: dict[tuple[int, int], Answer] = {
-                pair: differing.get(pair, Right(asked.seen)) for pair in pairs
-            }
-            return Judgement(answers, frozenset({"derived"}))
+            return Judgement({**dict.fromkeys(pairs, Right(asked.seen)), **differing}, frozenset({"derived"}))
     proof = proved(asked)
     if isinstance(proof, Raised):
         return proof
@@ -118,7 +116,7 @@ def _measure(c: Open) -> None:
         if column in c.slopes:
             continue
         together = TOGETHER if c.theirs is None and (c.state == TORN).any() else 0
-        if c.left < len(c.values.steps.levels) * 6 + together:
+        if c.left < len(c.steps.levels) * 6 + together:
             break
         _decide(c, column)
         if c.theirs is None and (c.state[:, column] == WRONG).any():
@@ -161,7 +159,7 @@ def _residual(c: Open, columns: slice) -> Tensor | None:
     if difference is None or not c.proof.gradients[:, columns].isfinite().all():
         return None
     v = c.values.direction(c.asked.key, columns)
-    slope, taken = c.values.first_difference(v, c.values.steps.proofs[0][0])
+    slope, taken = c.values.first_difference(v, c.steps.proofs[0][0])
     if not slope.isfinite().all():
         return None
     return difference.cotangents @ slope - c.proof.gradients[:, columns] @ taken[columns]
@@ -170,7 +168,8 @@ def _residual(c: Open, columns: slice) -> Tensor | None:
 def _located(c: Open, own: slice) -> Iterator[int]:
     """One column of an input in which the residual lies, by halving; none where the test closes on it."""
     start, stop, residual = own.start, own.stop, _residual(c, own)
-    if residual is not None and _closes(c, residual, c.values.steps.proofs[0][1]):
+    limit = c.steps.proofs[0][1] * max(1, c.outputs.size) ** 0.5
+    if residual is not None and (residual.abs() <= limit).all():
         return
     while stop - start > 1 and c.left >= 4 and residual is not None:
         middle = (start + stop) // 2
@@ -183,10 +182,6 @@ def _located(c: Open, own: slice) -> Iterator[int]:
         (start, stop), residual = ((start, middle), first) if low else ((middle, stop), second)
     if c.values.scale[start] > 0:
         yield start
-
-
-def _closes(c: Open, residual: Tensor, limit: float) -> bool:
-    return bool((residual.abs() <= limit * max(1, c.outputs.size) ** 0.5).all())
 
 
 def _decide(c: Open, column: int) -> None:
@@ -212,7 +207,7 @@ def _at_least_rounding(c: Open, column: int, value: Tensor, error: Tensor) -> Te
     Where torch sees no operation, numbers of order one may have been added and subtracted.
     """
     off = (c.mine[:, column] - value).abs()
-    longest = c.values.unit(column).abs()[column] * max(c.values.steps.levels)
+    longest = c.values.unit(column).abs()[column] * max(c.steps.levels)
     slight = (off > error) & (off <= c.unseen()[column]) & (longest > 0)  # what is held has no error
     if not slight.any():
         return error
@@ -276,7 +271,7 @@ def _has_slopes(c: Open, column: int) -> bool:
     found = c.slopes[column]
     elsewhere = c.mine[c.mine.isfinite()].abs()
     size = found.value.abs() + found.value.abs().mean() + (elsewhere.max() if elsewhere.numel() else 0.0)
-    known = found.error <= (SLIGHT_IN_SHORT if c.values.steps.is_short else SLIGHT) * size + OF_NOTHING
+    known = found.error <= (SLIGHT_IN_SHORT if c.steps.is_short else SLIGHT) * size + OF_NOTHING
     kinks = isinstance(c.asked.problem, CallProblem)
     return bool((known | found.kink).all() if kinks else (known & ~found.kink).all())
 
@@ -284,7 +279,7 @@ def _has_slopes(c: Open, column: int) -> bool:
 def _if_it_stays(c: Open, k: int, column: int) -> int:
     """Wrong if another set of steps refutes the claim as well; open where it cannot be asked."""
     if column not in c.again:
-        if c.left < DRAWS + len(c.values.steps.levels) * 6:
+        if c.left < DRAWS + len(c.steps.levels) * 6:
             return OPEN
         c.values.know_noise()
         c.again[column] = c.slope(column, OTHER_SHARE)
@@ -367,7 +362,7 @@ def ask_for_rounding(c: Open) -> None:
         return
     rows.sort(key=lambda k: -float(off[k].max() / (c.mine[k].abs().max() + 1e-300)))
     chosen = rows[:MOST_ROUNDED]
-    moved = spread_of_rows(c.asked.problem, c.u[chosen], c.values.steps.epsilon)
+    moved = spread_of_rows(c.asked.problem, c.u[chosen], c.steps.epsilon)
     if moved is None:
         return
     witness = c.asked.witness
@@ -397,7 +392,7 @@ def ask_for_rounding(c: Open) -> None:
 def _within(c: Open, chosen: Sequence[int], allowed: Tensor) -> Tensor:
     """Entries that are derived's, to what is allowed, or its share of their row."""
     assert c.theirs is not None  # noqa: S101 - for the type checker
-    size = c.mine.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True)
+    size = finite_part(c.mine.abs()).amax(dim=1, keepdim=True)
     share = min(OF_A_ROW, float((allowed / size[list(chosen)].clamp_min(1e-300)).max()))
     return (c.mine - c.theirs).abs() <= (share * size).clamp_min(float(allowed.max()))
 
@@ -405,11 +400,11 @@ def _within(c: Open, chosen: Sequence[int], allowed: Tensor) -> Tensor:
 def look_for_lost_digits(c: Open) -> None:
     """Note what agrees with derived within the tolerance, and by more than the rounding of both does not."""
     c.lost = torch.zeros_like(c.apart)
-    if c.theirs is None or c.asked.hides or c.values.steps.is_short or not c.asked.declared or c.asked.loops:
+    if c.theirs is None or c.asked.hides or c.steps.is_short or not c.asked.declared or c.asked.loops:
         return
     off = (c.mine - c.theirs).abs()
     middle = c.theirs.abs().median(dim=1, keepdim=True).values
-    bar = c.asked.atol + c.values.steps.smallest + DIGITS_LOST * (c.theirs.abs() + middle)
+    bar = c.asked.atol + c.steps.smallest + DIGITS_LOST * (c.theirs.abs() + middle)
     lost = (off > bar) & ~c.apart & c.theirs.isfinite()
     rows = lost.any(dim=1).nonzero()[:, 0].tolist()[:MOST_ROUNDED]
     witness = c.asked.witness
@@ -417,7 +412,7 @@ def look_for_lost_digits(c: Open) -> None:
         return
     allowed = torch.zeros(len(rows), len(c.values.x), dtype=torch.float64)
     for problem in (c.asked.problem, witness.problem):
-        moved = spread_of_rows(problem, c.u[rows], c.values.steps.epsilon)
+        moved = spread_of_rows(problem, c.u[rows], c.steps.epsilon)
         allowed += torch.inf if moved is None else ROUNDINGS * moved
     c.lost[rows] = lost[rows] & (off[rows] > allowed)
 
@@ -431,7 +426,7 @@ def doubt_short_formats(c: Open) -> None:
     few = bool(short & SIXTEEN_BITS)
     if not few and not (c.asked.kept_short and torch.float32 in short):
         return
-    off, size = c.off, torch.maximum(c.mine.abs(), c.value.abs()).nan_to_num(0.0, 0.0, 0.0)
+    off, size = c.off, finite_part(torch.maximum(c.mine.abs(), c.value.abs()))
     for pair in c.pairs():
         slight = suspect[pair.at]
         # Numbers kept in 8 bits have one scale for a whole tensor.

@@ -12,7 +12,8 @@ from gradverify.verifier.witnesses.answers import Reason
 from gradverify.verifier.witnesses.claim import rows_at, units
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, RIGHT, TORN, UNSEEN, WRONG, Open
 from gradverify.verifier.witnesses.proof import differing
-from gradverify.verifier.witnesses.values import SAFETY, SHRINKS, probe
+from gradverify.verifier.witnesses.rounding import finite_part
+from gradverify.verifier.witnesses.values import SAFETY, SHRINKS
 
 BESIDE = 2.0**-20
 """Points beside a kink, in units of each entry's scale."""
@@ -50,7 +51,7 @@ def see_ties(c: Open) -> None:
     witness, apart = c.asked.witness, c.apart & c.mine.isfinite()
     if witness is None or c.theirs is None or not c.apart.any():
         return
-    ways = [probe(len(c.values.x), c.asked.key + 31 + k) for k in range(2)]
+    ways = [c.way(31 + k) for k in range(2)]
     found = _beside(c, ways, BESIDE)
     if found is None:
         return
@@ -88,12 +89,12 @@ def see_a_tie_by_values(c: Open, column: int) -> None:
     towards = v[column].sign()
     for place in range(len(equal)) if len(others) > 1 else ():
         wrong = c.state[:, column] == WRONG
-        if c.left < 7 or c.values.steps.is_short:  # of few digits none are left so near
+        if c.left < 7 or c.steps.is_short:  # of few digits none are left so near
             c.state[wrong, column] = OPEN
             return
         way, ranks = torch.zeros_like(c.values.x), torch.arange(len(others), dtype=torch.float64)
         way[others], way[column] = (ranks + (ranks >= place)) * towards, place * towards
-        near = c.values.beside(BESIDE * way).at_level(v, c.values.steps.levels[2])
+        near = c.values.beside(BESIDE * way).at_level(v, c.steps.levels[2])
         d, s, room = near.value, found.value * float(v[column]), near.error(near.noise)
         room = room + found.error * float(v[column].abs()) + OF_A_SLOPE * (d.abs() + s.abs())
         c.state[wrong & (c.u.abs() @ ((d - s).abs() > room).double() > 0), column] = TORN
@@ -172,7 +173,7 @@ def look_beside_kinks(c: Open) -> None:
     outside = _outside(c, tried)
     if (outside & torn.any(dim=1)).any():  # a few points may have missed a piece
         for k in range(MORE_WAYS):
-            _looked(c, probe(len(c.values.x), c.asked.key + 61 + k))
+            _looked(c, c.way(61 + k))
         outside = _outside(c, tried)
     nearby = torch.stack(c.nearby)
     finite = nearby.isfinite().all(dim=2).all(dim=0)
@@ -184,17 +185,16 @@ def look_beside_kinks(c: Open) -> None:
 
 def _ways(c: Open, torn: Tensor) -> Iterator[Tensor]:
     """Random ones, all that differ or vary together, some of them alone, and random ones of these."""
-    count = len(c.values.x)
     if not c.nearby:
-        yield from (probe(count, c.asked.key + 31 + k) for k in range(2))
+        yield from (c.way(31 + k) for k in range(2))
     columns = torn.any(dim=0).nonzero()[:, 0].tolist()
     together = torch.zeros_like(c.values.x)
     together[columns] = 1.0
     together[_moved(c, torch.stack(c.nearby)).any(dim=0)] = 1.0
     yield together
     step = max(1, len(columns) // MOST_ALONE)
-    yield from (units(count, [k])[0] for k in columns[::step][:MOST_ALONE])
-    yield from (probe(count, c.asked.key + 41 + k) * together for k in range(2))
+    yield from (units(len(together), [k])[0] for k in columns[::step][:MOST_ALONE])
+    yield from (c.way(41 + k) * together for k in range(2))
 
 
 def _looked(c: Open, way: Tensor) -> bool:
@@ -207,7 +207,7 @@ def _looked(c: Open, way: Tensor) -> bool:
 def _outside(c: Open, ways: Sequence[Tensor]) -> Tensor:
     """Rows whose claim is no mean of the gradients nearby along some of the ways (bool, K)."""
     nearby, directions = torch.stack(c.nearby), torch.stack([*ways]) * c.values.scale
-    seen, said = nearby @ directions.T, c.mine.nan_to_num(0.0, 0.0, 0.0) @ directions.T
+    seen, said = nearby @ directions.T, finite_part(c.mine) @ directions.T
     size = (nearby.abs().amax(dim=0) @ directions.abs().T).clamp_min(1e-300)
     room = (ROOM + c.asked.rtol) * size
     return ((said < seen.amin(dim=0) - room) | (said > seen.amax(dim=0) + room)).any(dim=1)
@@ -235,15 +235,15 @@ def _one_sided(c: Open, torn: Tensor) -> None:
 def _beyond_together(c: Open, columns: Tensor) -> Tensor:
     """Rows whose claim is no mean of the slopes nearby along some columns together (bool, K)."""
     beyond, way = torch.zeros(len(c.mine), dtype=torch.bool), columns.double()
-    if not columns.any() or c.left < TOGETHER or len(c.values.steps.levels) <= 3:
+    if not columns.any() or c.left < TOGETHER or len(c.steps.levels) <= 3:
         return beyond
-    step = c.values.steps.levels[2]
+    step = c.steps.levels[2]
     v = c.values.turned(way) * c.values.scale[columns].min()
-    each = [way, *(probe(len(way), c.asked.key + 71 + k) for k in range(2))]
+    each = [way, *(c.way(71 + k) for k in range(2))]
     ways = (sign * BESIDE * w for w in each for sign in (1.0, -1.0))
     points = (c.values.beside(c.values.turned(w)) for w in ways)
     nearby = torch.stack([c.u @ point.first_difference(v, step)[0] for point in points])
-    said = c.mine.nan_to_num(0.0, 0.0, 0.0) @ v
-    noise = SAFETY * c.values.steps.epsilon / step * (c.u.abs() @ c.values.centre.abs())
+    said = finite_part(c.mine) @ v
+    noise = SAFETY * c.steps.epsilon / step * (c.u.abs() @ c.values.centre.abs())
     room = noise + OF_A_SLOPE * nearby.abs().amax(dim=0)
     return (said < nearby.amin(dim=0) - room) | (said > nearby.amax(dim=0) + room)

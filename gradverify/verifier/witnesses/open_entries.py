@@ -16,6 +16,7 @@ from gradverify.verifier.witnesses.answers import (
     Entry,
     Imprecise,
     NotJudged,
+    Numbers,
     Reason,
     Right,
     Unknown,
@@ -25,7 +26,7 @@ from gradverify.verifier.witnesses.answers import (
 )
 from gradverify.verifier.witnesses.claim import units
 from gradverify.verifier.witnesses.proof import Proof, differing, pairs_of, typical_of
-from gradverify.verifier.witnesses.rounding import FACTOR, survives_float32
+from gradverify.verifier.witnesses.rounding import FACTOR, finite_part, survives_float32
 from gradverify.verifier.witnesses.values import Slope, alone, probe
 
 MOST_ROWS = 32
@@ -45,7 +46,7 @@ measurable; at a kink; not looked at."""
 class Pair(NamedTuple):
     """An (output, input), and where its entries lie."""
 
-    place: tuple[int, int]
+    place: Numbers
     own: slice
     """The columns of the input."""
     rows: Tensor
@@ -72,10 +73,10 @@ class Open:
     """The grad_outputs of its rows (K × M)."""
 
     def __init__(self, asked: Asked, proof: Proof) -> None:
-        self.asked, self.proof, self.values = asked, proof, asked.values
+        self.asked, self.proof, self.values, self.steps = asked, proof, asked.values, asked.values.steps
         self.inputs, self.outputs = asked.values.inputs, asked.problem.outputs
         self.before = asked.counter.calls
-        self.reasons: dict[tuple[int, int], Reason] = {}
+        self.reasons: dict[Numbers, Reason] = {}
         self.spoke = {"values"}
         self.single: dict[int, int] = {}
         """Rows of the output that were asked for alone, by their place in `u`."""
@@ -129,6 +130,10 @@ class Open:
         self.shortest: dict[int, Slope] = {}
         return None
 
+    def way(self, key: int) -> Tensor:
+        """A random direction (N)."""
+        return probe(len(self.values.x), self.asked.key + key)
+
     def is_open(self, k: int, column: int) -> bool:
         """Whether derived does not agree there."""
         return self.theirs is None or bool(self.apart[k, column])
@@ -157,16 +162,16 @@ class Open:
 
     def unseen(self) -> Tensor:
         """What moves no output by more than the rounding of numbers of its size and of the input's (N)."""
-        size = self.values.centre.abs().nan_to_num(0.0, 0.0, 0.0).max()
+        size = finite_part(self.values.centre.abs()).max()
         scale = self.values.scale.clamp_min(1e-300)
-        return FACTOR * self.values.steps.epsilon * (1 + size / scale)
+        return FACTOR * self.steps.epsilon * (1 + size / scale)
 
     def bar(self, k: int, column: int) -> float:
         """The tolerance at an entry, scaled by its row."""
         rows = self.mine[k : k + 1] if self.theirs is None else self.theirs[k : k + 1]
         middle = float(typical_of(rows, self.inputs)[0, column])
         here = abs(float(self.value[k, column]))
-        absolute = self.values.steps.smallest + self.asked.atol * float(self.u[k].abs().sum())
+        absolute = self.steps.smallest + self.asked.atol * float(self.u[k].abs().sum())
         return self.asked.rtol * (here + middle) + absolute
 
     def weighed(self, found: Slope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -196,9 +201,9 @@ SMALL = 1e-3
 """Share of the largest derivative below which an error is told as a share of that."""
 
 
-def answers(c: Open) -> dict[tuple[int, int], Answer]:
+def answers(c: Open) -> dict[Numbers, Answer]:
     """An answer for each (output, input)."""
-    found: dict[tuple[int, int], Answer] = dict.fromkeys(pairs_of(c.asked.problem), Right())
+    found: dict[Numbers, Answer] = dict.fromkeys(pairs_of(c.asked.problem), Right())
     return found | {pair.place: _answer(c, pair) for pair in c.pairs()}
 
 
@@ -212,7 +217,7 @@ def _answer(c: Open, pair: Pair) -> Answer:
         reason = c.reasons.get(pair.place) or _reason(c, pair, is_open)
         return Unknown(reason, mismatch=True, entry=_entries(c, pair, is_open)[0])
     if unseen.any():
-        if not c.asked.declared and rounded.any() and not c.values.steps.is_short:
+        if not c.asked.declared and rounded.any() and not c.steps.is_short:
             return replace(_wrong(c, pair, block, rounded), rounded=True)
         reason = Reason.ROUNDING if rounded.any() else _reason(c, pair, unseen)
         told = c.reasons.get(pair.place, reason)

@@ -9,22 +9,22 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
-from gradverify.verifier.witnesses.answers import Asked, Entry, Wrong
+from gradverify.verifier.witnesses.answers import Asked, Entry, Numbers, Wrong
 from gradverify.verifier.witnesses.claim import Map
-from gradverify.verifier.witnesses.rounding import FACTOR, survives_float32
+from gradverify.verifier.witnesses.rounding import FACTOR, finite_part, survives_float32
 from gradverify.verifier.witnesses.values import EPSILON, FLOAT32, Difference, alone, differences, probe
 
 OF_MEDIAN_ZERO = 1e-3
 """Share of the largest entry that scales the tolerance where most entries of a row are zero."""
 
 
-def pairs_of(problem: Map) -> list[tuple[int, int]]:
+def pairs_of(problem: Map) -> list[Numbers]:
     """Every (output, input)."""
     outputs, inputs = len(problem.outputs.blocks), len(problem.primals)
     return [(o, i) for o in range(outputs) for i in range(inputs)]
 
 
-def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
+def compared(asked: Asked) -> dict[Numbers, Wrong] | Raised | None:
     """Pairs in which claim and derived differ, for a dense grad_output of each output; None without one."""
     outputs = asked.problem.outputs
     u = probe(outputs.size, asked.key + 5)
@@ -44,7 +44,7 @@ def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
     if first and asked.declared and (theirs.isnan() & mine.isfinite()).any():
         return None  # derived is no number where the claim is one: values are asked
     off = differing(asked, mine, theirs, cotangents)
-    found: dict[tuple[int, int], Wrong] = {}
+    found: dict[Numbers, Wrong] = {}
     for k, output in enumerate(outputs.filled):
         for i, own in enumerate(asked.values.inputs.blocks):
             here = off[k, own.span].nonzero()[:, 0].tolist()
@@ -69,7 +69,7 @@ def typical_of(rows: Tensor, inputs: Layout) -> Tensor:
     """The size of an ordinary entry of each row's part in an input (K × N): it scales the tolerance."""
     typical = torch.zeros_like(rows)
     for own in inputs.slices:
-        part = rows[:, own].abs().nan_to_num(0.0, 0.0, 0.0)
+        part = finite_part(rows[:, own].abs())
         middle, most = part.median(dim=1, keepdim=True).values, part.amax(dim=1, keepdim=True)
         typical[:, own] = torch.where(middle > 0, middle, OF_MEDIAN_ZERO * most)
     return typical
@@ -77,7 +77,7 @@ def typical_of(rows: Tensor, inputs: Layout) -> Tensor:
 
 def _bars(asked: Asked, rows: Tensor, cotangents: Tensor, rtol: Tensor) -> Tensor:
     """What gradients for the same grad_outputs may differ by (K × N): the tolerance, scaled by the row."""
-    size = rows.abs().nan_to_num(0.0, 0.0, 0.0)
+    size = finite_part(rows.abs())
     floor = typical_of(rows, asked.values.inputs)
     moves = (size * asked.values.scale).amax(dim=1, keepdim=True)  # numbers of that size may have cancelled
     scale = asked.values.scale

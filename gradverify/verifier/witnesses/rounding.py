@@ -276,6 +276,11 @@ def _is_float(one: Tensor) -> bool:
     return one.is_floating_point() and one.dtype not in EIGHT_BITS
 
 
+def finite_part(values: Tensor) -> Tensor:
+    """The values, and 0 for those that are not finite."""
+    return values.nan_to_num(0.0, 0.0, 0.0)
+
+
 def survives_float32(values: Tensor) -> Tensor:
     """Which float64 values have no more digits than float32 (bool)."""
     return values.to(torch.float32).to(torch.float64) == values
@@ -352,6 +357,6 @@ def explained(spread_of: Tensor, rows: Tensor, unseen: Tensor | None) -> Tensor:
     allowed = FACTOR * spread_of
     if unseen is None:
         return allowed
-    size = rows.abs().nan_to_num(0.0, 0.0, 0.0)
+    size = finite_part(rows.abs())
     cap = torch.maximum(OF_A_ROW * size.amax(dim=1, keepdim=True), OF_ALL * size.max())
     return torch.minimum(allowed, torch.maximum(cap, unseen))
