@@ -74,6 +74,24 @@ MOST_ASKED = 12
 LEAST_ASKED = 2
 """Of these must have told something: one alone tells little."""
 
+SMALL = 0.1
+"""Factor on inputs at which most iterations and series converge, alone or added to one or the identity."""
+
+TAKES_BACK = 1e-2
+"""Relative change of outputs or gradients below which an input was projected onto a set: the epsilon under a
+root, and the like, may change them a little."""
+
+WIDER = 3.0
+"""Times its largest entry by which an input is moved beyond all others."""
+
+MOST_OF_CONSTANTS = 4096
+"""Entries of the constants together that are tried: a table, no data set."""
+
+OF_STRUCTURES = OF_A_SLOPE | {"GV103", "GV108", "GV301", "GV302", "GV303", "GV602"}
+"""Codes that a set of inputs can explain: a backward is linear in grad_output wherever they lie, and where
+the first derivative is right in every direction, neither the second nor that of another dtype has an excuse.
+"""
+
 
 def doubts_of(sample: Sample) -> list[Doubt]:
     """What of the inputs of this case was made up."""
@@ -196,25 +214,6 @@ def declares_values(sample: Sample) -> bool:
     """Whether a spec says how large the values of some input are, which a structure does not."""
     given = [t for i in sample.case.inputs for t in tensors_of(i)]
     return bool(sample.case.hook) or any(t.range is not None or t.value is not None or t.make for t in given)
-
-
-SMALL = 0.1
-"""Factor on inputs at which most iterations and series converge, alone or added to one or the identity."""
-
-TAKES_BACK = 1e-2
-"""Relative change of outputs or gradients below which an input was projected onto a set: the epsilon under a
-root, and the like, may change them a little."""
-
-WIDER = 3.0
-"""Times its largest entry by which an input is moved beyond all others."""
-
-MOST_OF_CONSTANTS = 4096
-"""Entries of the constants together that are tried: a table, no data set."""
-
-OF_STRUCTURES = OF_A_SLOPE | {"GV103", "GV108", "GV301", "GV302", "GV303", "GV602"}
-"""Codes that a set of inputs can explain: a backward is linear in grad_output wherever they lie, and where
-the first derivative is right in every direction, neither the second nor that of another dtype has an excuse.
-"""
 
 
 def is_matrix(x: Tensor) -> bool:

@@ -64,6 +64,9 @@ IN_EVALUATION_MODE = "In training mode it is right: look at what `self.training`
 
 IF_LISTED = "If such sizes are valid, list them under `sizes:`; if not, forbid them by `where:`."
 
+MOST_PROGRAMS = 512
+"""Programs of interpreted kernels in a forward from which on a size is not tried: some 2 ms each."""
+
 
 @dataclass(frozen=True)
 class Beside:
@@ -354,10 +357,6 @@ def _is_the_same(usual: Sample, sample: Sample) -> bool:
         return False
     values = usual.problem.outputs.flatten(one.value), sample.problem.outputs.flatten(other.value)
     return torch.equal(*values)
-
-
-MOST_PROGRAMS = 512
-"""Programs of interpreted kernels in a forward from which on a size is not tried: some 2 ms each."""
 
 
 def past_constants(asked: Verification) -> Iterator[Event]:

@@ -36,6 +36,12 @@ from gradverify.verifier.verify.table import Results, ask
 from gradverify.verifier.verify.verification import Verification, disagreements
 from gradverify.verifier.witnesses.rounding import SIXTEEN_BITS
 
+OPEN = frozenset({Outcome.FAILED, Outcome.INCONCLUSIVE})
+"""Outcomes that rounding inside may have caused."""
+
+OF_ROUNDING = frozenset({"GV101", "GV106", "GV110", "GV201", "GV202"})
+"""Codes of numbers that rounding inside may have made."""
+
 
 def verified(asked: Verification) -> Iterator[Event]:
     """Verify a target at all its samples; findings are sent as they are made."""
@@ -158,13 +164,6 @@ def _at_undeclared(
         result = CheckResult((backward_raised(sample, found.raised),), Outcome.FAILED)
     state.add(sample.family if subject.surrogate is None else Family.REFERENCE, result)
     yield from asked.reported(result.findings)
-
-
-OPEN = frozenset({Outcome.FAILED, Outcome.INCONCLUSIVE})
-"""Outcomes that rounding inside may have caused."""
-
-OF_ROUNDING = frozenset({"GV101", "GV106", "GV110", "GV201", "GV202"})
-"""Codes of numbers that rounding inside may have made."""
 
 
 def carried_out_in_float64(

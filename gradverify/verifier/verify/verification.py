@@ -64,6 +64,19 @@ from gradverify.verifier.targets.module_target import BuiltModule, ModuleState, 
 from gradverify.verifier.targets.operators import by_name_last, operator_of, with_keywords
 from gradverify.verifier.verify.kept import Kept, Place
 
+NATIVE_ASKED = "it is judged in its own dtypes, as requested"
+
+HINTS = {
+    "output": (
+        "Is a reduction or a gather missing in forward? Where each rank is to have a value of its own, say "
+        "`output_placement: local`, or `partial` where their sum is meant."
+    ),
+    "gradient": (
+        "Is a reduction missing in backward? Where each rank is to return its part of the gradient, declare "
+        "`gradient: partial` beside `placement: replicate`."
+    ),
+}
+
 
 def is_wanted(code: str, settings: Settings, ignored: Sequence[str]) -> bool:
     """Whether findings with this code are asked for.
@@ -212,9 +225,6 @@ def verifying(request: Verify, live: Live) -> Iterator[Verification]:
             reader = stack.enter_context(reading_operator(operator, live.kept.reader))
         old = kind is TargetKind.FUNCTION and is_old_style(live.value)
         yield Verification(request, live, reader, is_old_style=old)
-
-
-NATIVE_ASKED = "it is judged in its own dtypes, as requested"
 
 
 @dataclass(frozen=True)
@@ -394,18 +404,6 @@ def _rebuilt(
     live: Live, case: Case, request: Verify, held: list[Writes] | None, device: str
 ) -> Callable[..., Any]:
     return _built_module(live, case, request, device, held).call
-
-
-HINTS = {
-    "output": (
-        "Is a reduction or a gather missing in forward? Where each rank is to have a value of its own, say "
-        "`output_placement: local`, or `partial` where their sum is meant."
-    ),
-    "gradient": (
-        "Is a reduction missing in backward? Where each rank is to return its part of the gradient, declare "
-        "`gradient: partial` beside `placement: replicate`."
-    ),
-}
 
 
 def disagreements(sample: Sample) -> Iterator[Finding]:

@@ -50,6 +50,27 @@ from gradverify.verifier.witnesses.rounding import (
 )
 from gradverify.verifier.witnesses.values import EPSILON
 
+BLUR = 0.1
+"""A slope is seen if its error is within this share of the larger of slope and claim."""
+
+OF_NOTHING = 1e-8
+"""An absolute error of a slope that is zero in every row."""
+
+SLIGHT_IN_SHORT = 1e-2
+"""Relative error of a slope of few digits that has a limit all the same."""
+
+SLIGHT = 1e-3
+"""Share of the largest entry below which the end of a loop explains a difference."""
+
+OTHER_SHARE = 0.41421356237309515
+"""The share of the usual steps at which a slope that refutes both witnesses is measured again."""
+
+ROUNDINGS = 10.0
+"""Spreads of both by which two right gradients may differ."""
+
+MOST_ROUNDED = 3
+"""Rows of which rounding is asked."""
+
 
 def judge(asked: Asked, *, prove: bool) -> Judgement | Raised:  # noqa: PLR0911 - the rules in their order
     """Judge the claim; `prove` at the first draw of a listed case. What backward raises is handed back."""
@@ -75,22 +96,6 @@ def judge(asked: Asked, *, prove: bool) -> Judgement | Raised:  # noqa: PLR0911 
             dict.fromkeys(pairs, Wrong((), 0, 0, 0.0, both=False, again=True)), frozenset({"values"})
         )
     return decided(asked, proof)
-
-
-BLUR = 0.1
-"""A slope is seen if its error is within this share of the larger of slope and claim."""
-
-OF_NOTHING = 1e-8
-"""An absolute error of a slope that is zero in every row."""
-
-SLIGHT_IN_SHORT = 1e-2
-"""Relative error of a slope of few digits that has a limit all the same."""
-
-SLIGHT = 1e-3
-"""Share of the largest entry below which the end of a loop explains a difference."""
-
-OTHER_SHARE = 0.41421356237309515
-"""The share of the usual steps at which a slope that refutes both witnesses is measured again."""
 
 
 def decided(asked: Asked, proof: Proof) -> Judgement | Raised:
@@ -339,13 +344,6 @@ def _doubt_the_end_of_loops(c: Open) -> None:
         if wrong.any() and (slight == wrong).all():
             c.state[pair.at] = torch.where(slight, OPEN, c.state[pair.at])
             c.reasons[pair.place] = Reason.LOOP
-
-
-ROUNDINGS = 10.0
-"""Spreads of both by which two right gradients may differ."""
-
-MOST_ROUNDED = 3
-"""Rows of which rounding is asked."""
 
 
 def ask_for_rounding(c: Open) -> None:

@@ -42,6 +42,9 @@ RIGHT, WRONG, BOTH, OPEN, UNSEEN, TORN, UNTRIED = range(7)
 """What is known of an entry: right; wrong by one witness or by both; a mismatch that nothing decides; not
 measurable; at a kink; not looked at."""
 
+SMALL = 1e-3
+"""Share of the largest derivative below which an error is told as a share of that."""
+
 
 class Pair(NamedTuple):
     """An (output, input), and where its entries lie."""
@@ -195,10 +198,6 @@ class Open:
         if float(v[column]) < 0:
             found = Slope(-found.value, found.error, -found.high, -found.low)
         return found
-
-
-SMALL = 1e-3
-"""Share of the largest derivative below which an error is told as a share of that."""
 
 
 def answers(c: Open) -> dict[Numbers, Answer]:
