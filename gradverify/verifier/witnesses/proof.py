@@ -127,10 +127,11 @@ class Proof:
     confirms: bool
     """It closes for derived, too."""
     visible: float
+    """The smallest relative error that would have been seen, where it closed."""
     differs: bool
     """They differ in some entry although both close: in a row far below the mean, or in lost digits."""
     difference: Difference | None
-    """The last attempt, where it did not close."""
+    """The last attempt."""
     gradients: Tensor
     """Aᵀu for its grad_outputs (K × N)."""
 
@@ -140,10 +141,8 @@ def proved(asked: Asked) -> Proof | Raised:
     gradients, theirs = torch.zeros(0, len(asked.values.x)), None
     closed = confirms = differs = False
     held = asked.values.held
-    last: Difference | None = None
-    limit = 0.0
+    made: Difference | None = None
     for made in differences(asked.values, asked.key, asked.values.direction(asked.key)):
-        last = made
         if not len(gradients):
             given = made.cotangents * made.sizes
             mine = asked.claim.rows(given)
@@ -152,28 +151,22 @@ def proved(asked: Asked) -> Proof | Raised:
             gradients, theirs = mine / made.sizes, asked.derived_rows(given)
             theirs = None if theirs is None else theirs / made.sizes
         confirms = confirms or (theirs is not None and _closes(made, theirs))
-        if _closes(made, gradients) and not (held is not None and gradients[:, held].any()):
-            closed, limit = True, made.limit
+        closed = _closes(made, gradients) and not (held is not None and gradients[:, held].any())
+        if closed:
             break
     if confirms:
         asked.trust.confirmed = True
     elif closed and theirs is not None:
         asked.trust.refuted = True
-    if closed and confirms and theirs is not None and last is not None:
-        differs = bool(differing(asked, gradients, theirs, last.cotangents).any()) or (
+    if closed and confirms and theirs is not None and made is not None:
+        differs = bool(differing(asked, gradients, theirs, made.cotangents).any()) or (
             asked.declared
             and not asked.hides
             and not asked.values.steps.is_short
             and _loses_digits(gradients, theirs)
         )
-    return Proof(
-        closed=closed,
-        confirms=confirms,
-        visible=limit,
-        differs=differs,
-        difference=last,
-        gradients=gradients,
-    )
+    visible = 0.0 if made is None else made.limit
+    return Proof(closed, confirms, visible, differs, made, gradients)
 
 
 def _closes(made: Difference, gradients: Tensor) -> bool:
