@@ -43,11 +43,9 @@ NOT_RUN = CheckResult(outcome=Outcome.NOT_RUN)
 REPLACED = frozenset({"GV101", "GV106", "GV107"})
 """Codes that a surrogate stands in for."""
 
-ALSO_REPLACED_WITHOUT_COMPOSITE = frozenset({"GV108", "GV110"})
-"""Codes that nothing can judge where only a reason is declared."""
-
-VALUES = REPLACED | ALSO_REPLACED_WITHOUT_COMPOSITE
-"""Codes that say little where the gradient is another each time."""
+VALUES = REPLACED | {"GV108", "GV110"}
+"""Codes that say little where the gradient is another each time. A surrogate stands in for all of them where
+only a reason is declared: nothing can judge the last two then."""
 
 EXPLAINED = {"GV103": "GV107", "GV104": "GV110"}
 """Codes of the contract, and those of numbers that they explain: a refused shape is a zero gradient only
