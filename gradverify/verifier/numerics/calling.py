@@ -116,16 +116,21 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
         return True
 
 
-def _kept(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
-    """The tensors that Python Functions of a graph have saved, and those among the attributes of a ctx."""
+def nodes_behind(outputs: Sequence[Tensor]) -> Iterator[Any]:
+    """The nodes of the graph of some outputs, each once."""
     met: dict[int, Any] = {}
     waiting: list[Any] = list(map(_node, outputs))
     while waiting:
         node = waiting.pop()
-        if node is None or id(node) in met:
-            continue
-        met[id(node)] = node
-        waiting += [following for following, _ in node.next_functions]
+        if node is not None and id(node) not in met:
+            met[id(node)] = node
+            waiting += [following for following, _ in node.next_functions]
+            yield node
+
+
+def _kept(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
+    """The tensors that Python Functions of a graph have saved, and those among the attributes of a ctx."""
+    for node in nodes_behind(outputs):
         if isinstance(node, BackwardCFunction):
             yield from (t for t in (*_saved(node), *vars(node).values()) if isinstance(t, Tensor))
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from torch.utils import _pytree
 
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.calling import copies, substitute
+from gradverify.verifier.numerics.calling import copies, nodes_behind, substitute
 from gradverify.verifier.numerics.problem import CallProblem, Counter, Graph
 from gradverify.verifier.numerics.tracing import functional_graph, promoted, without_cuts
 from gradverify.verifier.targets.discover import uses_setup_context
@@ -246,17 +247,10 @@ def _same_values(there: CallProblem, graph: Graph, outputs: Sequence[Tensor], *,
 
 def _foreign_nodes(graph: Graph) -> bool:
     """Whether a backward of somebody's own is in the graph, in Python or compiled."""
-    met: set[Any] = set()
-    waiting: list[Any] = [o.grad_fn for o in graph.outputs]
-    while waiting and len(met) < MOST_NODES:
-        node = waiting.pop()
-        if node is None or node in met:
-            continue
-        met.add(node)
-        if isinstance(node, functions.BackwardCFunction) or "CppNode" in type(node).__name__:
-            return True
-        waiting += [following for following, _ in node.next_functions]
-    return False
+    return any(
+        isinstance(node, functions.BackwardCFunction) or "CppNode" in type(node).__name__
+        for node in islice(nodes_behind(graph.outputs), MOST_NODES)
+    )
 
 
 def _recorded(problem: CallProblem, forward: Callable[..., Any], wide: bool) -> Callable[..., Any]:  # noqa: FBT001

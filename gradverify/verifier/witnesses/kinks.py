@@ -160,9 +160,9 @@ def look_beside_kinks(c: Open) -> None:
     if c.asked.witness is None or c.theirs is None:
         _one_sided(c, torn)
         return
-    if len(c.nearby) and c.nearby[0].shape != c.mine.shape:
+    if c.nearby and c.nearby[0].shape != c.mine.shape:
         c.ways, c.nearby = [], []  # rows were added
-    tried = [*c.ways] if c.nearby else []
+    tried = [*c.ways]
     for way in _ways(c, torn):
         if not _looked(c, way):
             break
