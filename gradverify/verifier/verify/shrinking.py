@@ -209,8 +209,7 @@ def _wrong(sample: Sample, asked: Asked, matrices: Sequence[Tensor]) -> Iterator
     problem = asked.problem
     for o, output in enumerate(problem.outputs.blocks):
         for i, source in enumerate(asked.values.inputs.blocks):
-            block = slice(output.start, output.stop), slice(source.start, source.stop)
-            claimed, expected, error, off = (matrix[block] for matrix in matrices)
+            claimed, expected, error, off = (matrix[output.span, source.span] for matrix in matrices)
             if not off.any():
                 continue
             wrong = Wrong.of(claimed, expected, error, off, output.start, source.start)

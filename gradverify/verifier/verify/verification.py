@@ -84,11 +84,10 @@ def is_wanted(code: str, settings: Settings, ignored: Sequence[str]) -> bool:
     What speaks of the run itself (no inputs, a forward that raises, what could not be judged) always is,
     unless it is ignored by name: else `--select` could turn "not verified" into green.
     """
-    prefixes = (*settings.ignore, *ignored)
-    if any(code.startswith(p) for p in prefixes):
+    if code.startswith((*settings.ignore, *ignored)):
         return False
     always = rule(code).family is Family.RUN or code in {"GV002", "GV102", "GV109"}
-    return always or not settings.select or any(code.startswith(p) for p in settings.select)
+    return always or not settings.select or code.startswith(settings.select)
 
 
 @dataclass
