@@ -126,8 +126,8 @@ verifier.questions | FirstOrder(CheckResult(), proven=True) | results.beyond
 verifier.questions | iter(()) | structured.wrong_with_structure reference._values reference._gradients
     reference._second_derivatives
 verifier.witnesses | None | kinks.see_ties kinks.see_a_tie_by_values kinks.look_beside_kinks
-    digits.ask_for_rounding digits.look_for_lost_digits digits.doubt_short_formats
-    conflict._doubt_the_end_of_loops conflict._carry_over
+    judge.ask_for_rounding judge.look_for_lost_digits judge.doubt_short_formats
+    judge._doubt_the_end_of_loops judge._carry_over
 verifier.questions | CheckResult(capability="yes") | results.second_order
 verifier.diagnose.edits | None | same_values.out_of_place same_values.recomputed_in
     same_values.asked_of_each_input
@@ -135,7 +135,7 @@ verifier.questions | None | orders.refused_empty
 verifier.questions | iter(()) | contract._carried_parameters
 verifier.questions | CheckResult(capability="yes") | results.second_order_natively
 verifier.targets | () | discover.unreached
-verifier.verify | iter(()) | beside._other_shapes past.past_constants
+verifier.verify | iter(()) | beside._other_shapes beside.past_constants
 verifier.diagnose | iter(()) | findings.causes_of
 verifier.questions | None | again._overlapped
 verifier.infer | given[1] | choices._with_longer_tables
@@ -153,9 +153,9 @@ session | [] | aggregate.reported_beside
 session | list(given[0]) | completeness.mark_expected
 verifier.neighbours | iter(()) | shapes._as_returned shapes._one_more shapes._one_fewer
     shapes._single_matrices shapes.even_sizes shapes._last_size_as_read shapes._equal_sizes
-    structures.of_any_structure structures.inside_a_domain structures.where_forward_converges
-    structures.where_backward_converges structures.without_signs structures.where_all_is_positive
-    structures.constants_of_a_kind structures.zeros_of_padding
+    values.of_any_structure values.inside_a_domain values.where_forward_converges
+    values.where_backward_converges values.without_signs values.where_all_is_positive
+    values.constants_of_a_kind values.zeros_of_padding
 verifier.neighbours | None | values.made_up meant.is_meant meant.raises_on_purpose
     meant.no_derivative_meant guesses._unseen
 verifier.neighbours | "" | meant._chosen

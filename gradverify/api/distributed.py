@@ -47,7 +47,7 @@ from gradverify.verifier.ranks.placement import Placement, whole
 from gradverify.verifier.ranks.program import Program, calls_here, follow
 from gradverify.verifier.ranks.worlds import Worlds
 from gradverify.verifier.targets.discover import describe_target
-from gradverify.verifier.verify.building import Live
+from gradverify.verifier.verify.verification import Live
 
 REFERENCE = "reference"
 """Under which name a case finds a composite reference."""

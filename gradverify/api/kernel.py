@@ -16,7 +16,7 @@ from gradverify.errors import UsageError
 from gradverify.model import Case, Settings, TargetReport
 from gradverify.verifier import guard
 from gradverify.verifier.inputs.native_values import NATIVE
-from gradverify.verifier.verify.building import Live
+from gradverify.verifier.verify.verification import Live
 
 MOST_TAILS = 4
 """So many lengths are cut by one: a kernel has a block along few dimensions."""

@@ -29,7 +29,7 @@ from gradverify.session.aggregate import TargetState
 from gradverify.verifier import guard
 from gradverify.verifier.process.run import verify as verify_target
 from gradverify.verifier.targets.discover import describe_target
-from gradverify.verifier.verify.building import Live
+from gradverify.verifier.verify.verification import Live
 
 GIVEN = "inputs"
 """Under which name the case finds the arguments of the call."""

@@ -13,7 +13,6 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gradverify.model import Finding, Point, tensors_of
@@ -23,7 +22,7 @@ from gradverify.verifier.questions.findings import doubted, if_guessed
 from gradverify.verifier.questions.subject import Sample, prepared
 from gradverify.verifier.questions.witnessing import cotangents_of, witnesses_of
 from gradverify.verifier.witnesses.claim import Claim, Map
-from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Difference, Values, differences, probe
+from gradverify.verifier.witnesses.values import FLOAT32, FLOAT64, Values, differences, probe
 
 Projection = Callable[[Tensor, Tensor], Tensor]
 """(direction, shaped like an input; the input) -> its part along a set that the input lies on."""
@@ -79,8 +78,7 @@ class Row:
         name, second = finding.input or "", finding.code.startswith(OF_SECOND_ORDER)
         for one in islice(self.make(sample, name), MOST_NEIGHBOURS):
             if is_right(one, name, second=second):
-                excused = if_guessed(finding, [one.guess])
-                return doubted(finding, one.declared) if excused is None else excused
+                return if_guessed(finding, [one.guess]) or doubted(finding, one.declared)
         return None
 
 
@@ -91,9 +89,10 @@ def is_right(neighbour: Neighbour, name: str, *, second: bool = False) -> bool |
     """
     sample = neighbour.sample if neighbour.along else _off_round_numbers(neighbour.sample)
     problem: Map = VjpProblem(sample.problem, cotangents_of(sample)) if second else sample.problem
-    is_short, key = _is_short(sample), sample.key
+    is_short = sample.is_native or witnesses_of(sample).of(sample).is_short
     values = Values(problem, steps=FLOAT32 if is_short else FLOAT64)
-    answers = (_closes(neighbour, name, values, key + k) for k in range(DIRECTIONS if is_short else 1))
+    keys = range(sample.key, sample.key + (DIRECTIONS if is_short else 1))
+    answers = (_closes(neighbour, name, values, key) for key in keys)
     return next((answer for answer in answers if not answer), True)
 
 
@@ -111,27 +110,19 @@ def _closes(neighbour: Neighbour, name: str, values: Values, key: int) -> bool |
     """The same along one direction."""
     sample, problem = neighbour.sample, values.problem
     v = _direction(values, problem, name, neighbour.along, key)
-    claim, gradients, answer = Claim(problem), None, None
+    claim, gradients = Claim(problem), None
     for made in differences(values, key, v):
         if made.is_flat:
             return None
         if gradients is None:
-            found = _gradients(claim, made)
-            if found is None or not (made.taken != 0).any():
+            found = claim.rows(made.cotangents * made.sizes)
+            if isinstance(found, Raised) or not made.taken.any():
                 return None
-            gradients = found
+            gradients = found / made.sizes
         limit = max(made.limit, sample.subject.settings.rtol * max(1, problem.outputs.size) ** 0.5)
-        if all(made.residual(k, g) <= limit for k, g in enumerate(gradients)):
+        if made.closes(gradients, limit):
             return True
-        answer = False
-    return answer
-
-
-def _gradients(claim: Claim, made: Difference) -> Tensor | None:
-    """Backward's gradients for the grad_outputs of a proof (K × N); None where it raises."""
-    sizes = torch.tensor([size for _, size in made.cotangents], dtype=torch.float64)[:, None]
-    found = claim.rows(torch.stack([u for u, _ in made.cotangents]) * sizes)
-    return None if isinstance(found, Raised) else found / sizes
+    return None if gradients is None else False
 
 
 def _direction(values: Values, problem: Map, name: str, along: Mapping[str, Projection], key: int) -> Tensor:
@@ -144,15 +135,9 @@ def _direction(values: Values, problem: Map, name: str, along: Mapping[str, Proj
     return values.inputs.flatten([*moves])
 
 
-def _is_short(sample: Sample) -> bool:
-    return sample.is_native or witnesses_of(sample).of(sample).is_short
-
-
 def with_values(sample: Sample, values: Mapping[str, Any]) -> Sample:
     """The sample with other values of some arguments."""
-    arguments = tuple(
-        replace(a, value=values[a.name]) if a.name in values else a for a in sample.problem.arguments
-    )
+    arguments = tuple(replace(a, value=values.get(a.name, a.value)) for a in sample.problem.arguments)
     return replace(sample, arguments=arguments, problem=replace(sample.problem, arguments=arguments))
 
 

@@ -33,28 +33,27 @@ from gradverify.verifier.neighbours.meant import (
     is_still,
     no_derivative_meant,
     raises_on_purpose,
+    worst_entries,
 )
 from gradverify.verifier.neighbours.shapes import OF_SHAPES, of_another_shape
-from gradverify.verifier.neighbours.structures import (
+from gradverify.verifier.neighbours.values import (
+    LEAST_ASKED,
+    OF_GRAD_OUTPUT,
     OF_STRUCTURES,
+    OF_THE_DERIVATIVE,
+    at_other_values,
     constants_of_a_kind,
+    declares_values,
+    doubts_of,
     inside_a_domain,
+    made_up,
     of_any_structure,
+    told_at,
     where_all_is_positive,
     where_backward_converges,
     where_forward_converges,
     without_signs,
     zeros_of_padding,
-)
-from gradverify.verifier.neighbours.values import (
-    LEAST_ASKED,
-    OF_GRAD_OUTPUT,
-    OF_THE_DERIVATIVE,
-    at_other_values,
-    declares_values,
-    doubts_of,
-    made_up,
-    told_at,
 )
 from gradverify.verifier.questions.findings import (
     NOT_REPEATED,
@@ -62,6 +61,7 @@ from gradverify.verifier.questions.findings import (
     declare,
     if_guessed,
     invented,
+    outcome_of,
     undeclared,
 )
 from gradverify.verifier.questions.subject import Sample, prepare
@@ -127,7 +127,7 @@ def _extreme(sample: Sample, finding: Finding) -> Finding | None:
 
 def _such_values(sample: Sample, finding: Finding) -> Finding | None:
     """Every entry is NaN, or off by little: by an epsilon in a denominator, a tail that is cut off."""
-    worst = finding.entries.worst if finding.entries is not None else ()
+    worst = worst_entries(finding)
     slight = bool(worst) and all(abs(e.actual - e.expected) <= SLIGHT * abs(e.expected) for e in worst)
     is_doubtful = slight or (finding.code == "GV108" and sample.point is Point.SPECIAL)
     return if_guessed(finding, ["that such values are valid"] if is_doubtful else [])
@@ -212,8 +212,7 @@ def guarded(sample: Sample, result: CheckResult, excuses: Excuses) -> CheckResul
         f if f.severity is not Severity.ERROR or _is_certain(sample, f) else excuses.of(sample, f, reasons)
         for f in result.findings
     )
-    failed = any(f.severity is Severity.ERROR for f in findings)
-    excused = result.outcome is Outcome.FAILED and not failed
+    excused = result.outcome is Outcome.FAILED and outcome_of(findings) is Outcome.PASSED
     return replace(result, findings=findings, outcome=Outcome.INCONCLUSIVE if excused else result.outcome)
 
 

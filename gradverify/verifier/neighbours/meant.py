@@ -128,7 +128,7 @@ def _chosen(sample: Sample, finding: Finding) -> str:
     if any(torch.equal(value, primal) for value in sample.problem.outputs.unflatten(base)):
         return f"forward returns `{name}` as it is"
     hidden = any(d.of_values for d in sample.subject.doubts)  # labels all alike leave nothing to depend on
-    still = [e for e in _worst(finding) if e.expected == 0 and finding.input == name]
+    still = [e for e in worst_entries(finding) if e.expected == 0 and finding.input == name]
     first, last = _jump(sample, name, still)
     if last > STAYS * first:
         return f"forward is a step in `{name}`, and backward gives it a gradient"
@@ -172,13 +172,14 @@ def _jump(sample: Sample, name: str, still: Sequence[Entry]) -> tuple[float, flo
     return first, last
 
 
-def _worst(finding: Finding) -> Sequence[Entry]:
+def worst_entries(finding: Finding) -> Sequence[Entry]:
+    """The entries that it shows."""
     return finding.entries.worst if finding.entries is not None else ()
 
 
 def is_constant_there(finding: Finding) -> bool:
     """Whether forward does not move wherever backward is wrong."""
-    worst = _worst(finding)
+    worst = worst_entries(finding)
     return bool(worst) and all(e.expected == 0 for e in worst)
 
 
@@ -187,7 +188,7 @@ def is_still(sample: Sample, finding: Finding) -> bool:
     name = finding.input
     if name not in sample.problem.input_names or not is_constant_there(finding):
         return False
-    base, *moved = (_moved(sample, name, _worst(finding), distance) for distance in (0.0, *FLAT))
+    base, *moved = (_moved(sample, name, worst_entries(finding), distance) for distance in (0.0, *FLAT))
     return base is not None and all(there is not None and torch.equal(there, base) for there in moved)
 
 

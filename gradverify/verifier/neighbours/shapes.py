@@ -15,7 +15,7 @@ from itertools import chain, combinations
 import torch
 from torch import Tensor
 
-from gradverify.model import TensorInput
+from gradverify.model import Case, TensorInput
 from gradverify.source import scales_by_sizes
 from gradverify.verifier.neighbours.asking import Neighbour, inputs_of, outputs_at
 from gradverify.verifier.questions.reading import Irregularity, own_backward
@@ -54,14 +54,19 @@ def _shapes(sample: Sample, *, differentiated: bool = True) -> dict[str, Shape]:
     return {i.name: i.shape for i in given if not differentiated or i.name in sample.problem.input_names}
 
 
+def with_shapes(case: Case, shapes: Shapes) -> Case:
+    """The case with other shapes of some tensors."""
+    inputs = (
+        replace(i, shape=shapes[i.name]) if isinstance(i, TensorInput) and i.name in shapes else i
+        for i in case.inputs
+    )
+    return replace(case, inputs=tuple(inputs))
+
+
 def _at(sample: Sample, several: Iterable[Shapes], guess: str = "") -> Iterator[Neighbour]:
     """The neighbours of several shapes that forward takes, with outputs that depend on the inputs."""
     for shapes in filter(None, () if sample.case.hook else several):
-        inputs = tuple(
-            replace(i, shape=shapes[i.name]) if isinstance(i, TensorInput) and i.name in shapes else i
-            for i in sample.case.inputs
-        )
-        other = prepare(sample.subject, replace(sample.case, inputs=inputs), sample.point, sample.draw)
+        other = prepare(sample.subject, with_shapes(sample.case, shapes), sample.point, sample.draw)
         if isinstance(other, Sample) and not other.disconnected:
             yield Neighbour(other, guess or " and ".join(f"the shape of `{name}`" for name in shapes))
 
@@ -183,9 +188,8 @@ def _equal_sizes(sample: Sample) -> Iterator[Neighbour]:
     given = {i.name: i.shape for i in sample.case.inputs if isinstance(i, TensorInput) and i.value is None}
     for old, new in combinations(sorted({n for shape in given.values() for n in shape if n > 1}), 2):
         equal = {name: tuple(new if n == old else n for n in shape) for name, shape in given.items()}
-        changed = {name: shape for name, shape in equal.items() if shape != given[name]}
         sizes = [next((size for size, n in sample.case.sizes if n == m), m) for m in (old, new)]
-        yield from _at(sample, [changed], f"that `{sizes[0]}` and `{sizes[1]}` may differ")
+        yield from _at(sample, [equal], f"that `{sizes[0]}` and `{sizes[1]}` may differ")
 
 
 def _last_size_as_read(sample: Sample, name: str) -> Iterator[Shapes]:

@@ -116,16 +116,21 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
         return True
 
 
-def _kept(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
-    """The tensors that Python Functions of a graph have saved, and those among the attributes of a ctx."""
+def nodes_behind(outputs: Sequence[Tensor]) -> Iterator[Any]:
+    """The nodes of the graph of some outputs, each once."""
     met: dict[int, Any] = {}
     waiting: list[Any] = list(map(_node, outputs))
     while waiting:
         node = waiting.pop()
-        if node is None or id(node) in met:
-            continue
-        met[id(node)] = node
-        waiting += [following for following, _ in node.next_functions]
+        if node is not None and id(node) not in met:
+            met[id(node)] = node
+            waiting += [following for following, _ in node.next_functions]
+            yield node
+
+
+def _kept(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
+    """The tensors that Python Functions of a graph have saved, and those among the attributes of a ctx."""
+    for node in nodes_behind(outputs):
         if isinstance(node, BackwardCFunction):
             yield from (t for t in (*_saved(node), *vars(node).values()) if isinstance(t, Tensor))
 
@@ -225,17 +230,21 @@ def _leaves(result: Any) -> Iterator[Any]:  # noqa: ANN401
         yield result
 
 
-def _grad(
+def differentiate(
     outputs: Sequence[Tensor],
     leaves: Sequence[Tensor],
     cotangents: Sequence[Tensor | None],
     *,
-    keep: bool,
-    create: bool,
+    keep: bool = False,
+    create: bool = False,
     itself: bool = False,
     training: bool = False,
 ) -> Gradients:
-    """`training`: as a training step goes through a module, by `.backward()`."""
+    """Backward of the outputs that have a grad_output and a graph; None where nothing connects.
+
+    User code gets copies of the grad_outputs, and what it returns is copied: what it writes into later is no
+    one else's. `training`: as a training step goes through a module, by `.backward()`.
+    """
     ends: list[Tensor] = []
     given: list[Tensor] = []
     for output, cotangent in zip(outputs, cotangents, strict=True):
@@ -268,20 +277,13 @@ def _by_backward(
     return found
 
 
-differentiate = partial(_grad, keep=False, create=False)
-"""Backward of the outputs that have a grad_output and a graph; None where nothing connects.
-
-User code gets copies of the grad_outputs, and what it returns is copied: what it writes into later is no
-one else's.
-"""
-
-differentiate_again = partial(_grad, keep=True, create=False)
+differentiate_again = partial(differentiate, keep=True)
 """The same, leaving the graph for another backward."""
 
-differentiate_with_graph = partial(_grad, keep=True, create=True)
+differentiate_with_graph = partial(differentiate, keep=True, create=True)
 """The same, with a graph of backward itself."""
 
-differentiate_in_place = partial(_grad, keep=False, create=False, itself=True)
+differentiate_in_place = partial(differentiate, itself=True)
 """Backward with the very tensors that are given and returned: for who looks at what becomes of them, or gives
 them their places in memory."""
 

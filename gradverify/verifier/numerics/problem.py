@@ -64,6 +64,11 @@ class Block:
         return slice(self.start, self.stop)
 
     @property
+    def size(self) -> int:
+        """How many coordinates the tensor has."""
+        return self.stop - self.start
+
+    @property
     def is_complex(self) -> bool:
         """Whether the tensor itself is complex."""
         return self.dtype.is_complex
@@ -91,14 +96,19 @@ class Layout:
         return self.blocks[-1].stop if self.blocks else 0
 
     @cached_property
+    def filled(self) -> list[int]:
+        """Which tensors have coordinates."""
+        return [number for number, block in enumerate(self.blocks) if block.size]
+
+    @cached_property
     def slices(self) -> list[slice]:
-        """Where each tensor that has coordinates lies."""
-        return [block.span for block in self.blocks if block.stop > block.start]
+        """Where each of these lies."""
+        return [self.blocks[number].span for number in self.filled]
 
     @property
     def rounding(self) -> Tensor:
         """Relative rounding of each coordinate in its tensor's own dtype."""
-        parts = [torch.full((b.stop - b.start,), _epsilon(b.dtype), dtype=torch.float64) for b in self.blocks]
+        parts = [torch.full((b.size,), _epsilon(b.dtype), dtype=torch.float64) for b in self.blocks]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     @cached_property
@@ -155,7 +165,7 @@ def _part(tensor: Tensor | None, block: Block) -> Tensor:
     Raises `ValueError` where it has another shape than laid out.
     """
     if tensor is None:
-        return torch.zeros(block.stop - block.start, dtype=torch.float64)
+        return torch.zeros(block.size, dtype=torch.float64)
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if block.is_complex and not tensor.is_complex():
         tensor = tensor.to(block.dtype)
@@ -183,6 +193,11 @@ class Counter:
 
     forward: int = 0
     backward: int = 0
+
+    @property
+    def calls(self) -> int:
+        """Both together."""
+        return self.forward + self.backward
 
 
 @dataclass(frozen=True)
@@ -288,7 +303,7 @@ class CallProblem(_Map):
         with torch.no_grad(), self.around():
             kept = [a.without_held(p) for a, p in zip(self._differentiable, primals, strict=True)]
             result = guard.call(self.function, *substitute(self.arguments, kept))
-        picked = result if isinstance(result, Raised) else self._pick(result.value)
+        picked = self._pick(result)
         return picked if isinstance(picked, Raised) else Returned(copies(picked.value))
 
     def graph(self, primals: Sequence[Tensor]) -> Returned[Graph] | Raised:
@@ -307,18 +322,16 @@ class CallProblem(_Map):
         with torch.enable_grad(), self.around():
             arguments = substitute(self.arguments, [leaf.clone() for leaf in leaves])
             result = guard.call(self.function, *arguments)
+        picked = self._pick(result)
+        if isinstance(picked, Raised):
+            return picked
+        return Returned(Graph(leaves, picked.value, of_module=self.of_module))
+
+    def _pick(self, result: Returned[Any] | Raised) -> Returned[Tensors] | Raised:
         if isinstance(result, Raised):
             return result
-        picked = self._pick(result.value)
-        return (
-            picked
-            if isinstance(picked, Raised)
-            else Returned(Graph(leaves, picked.value, of_module=self.of_module))
-        )
-
-    def _pick(self, result: Any) -> Returned[Tensors] | Raised:  # noqa: ANN401 - what user code returned
         expected = tuple(b.shape[:-1] if b.is_complex else b.shape for b in self.outputs.blocks)
-        returned = returned_tensors(result)
+        returned = returned_tensors(result.value)
         picked = tuple(returned[p] for p in self.output_positions if p < len(returned))
         shapes = tuple(tuple(t.shape) if isinstance(t, Tensor) else None for t in picked)
         if shapes != expected:

@@ -16,7 +16,7 @@ from gradverify.model import Case, InputSource, Settings, Target, TargetKind, Ta
 from gradverify.verifier.guard.global_state import GlobalState
 from gradverify.verifier.infer.deduce import deduce
 from gradverify.verifier.process.run import verify
-from gradverify.verifier.verify.building import Live
+from gradverify.verifier.verify.verification import Live
 
 _SHAPE = (2, 3)
 """Any would do: two sizes that differ."""

@@ -12,12 +12,10 @@ from gradverify.verifier import guard
 from gradverify.verifier.diagnose import is_diagnosed, wants_a_change
 from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.ranks.world import OutOfStepError
-from gradverify.verifier.verify.building import Live
-from gradverify.verifier.verify.disagreements import stopped_by
 from gradverify.verifier.verify.kept import Allowance
 from gradverify.verifier.verify.loop import verified
 from gradverify.verifier.verify.shrinking import with_smaller_inputs
-from gradverify.verifier.verify.verification import Verification, verifying
+from gradverify.verifier.verify.verification import Live, Verification, stopped_by, verifying
 
 
 def verify(request: Verify, live: Live) -> Generator[Event, None, None]:

@@ -57,8 +57,7 @@ from gradverify.verifier.targets.importing import (
     import_file,
     resolve,
 )
-from gradverify.verifier.verify.building import Live
-from gradverify.verifier.verify.verification import is_wanted
+from gradverify.verifier.verify.verification import Live, is_wanted
 
 AS_LOADED = Surroundings.take()
 """Before any user code: workers are forked from a process that has this."""

@@ -23,7 +23,7 @@ from gradverify.verifier.suggest.recording import CannotSuggestError, cut, recor
 from gradverify.verifier.suggest.writing import ONCE, Written, candidate, write
 from gradverify.verifier.targets.discover import parameters_of
 from gradverify.verifier.targets.operators import Operator, operator_of
-from gradverify.verifier.verify.building import Live, build_subject
+from gradverify.verifier.verify.verification import Live, build_subject
 
 GROWTHS = (1, 4)
 """What is added to the smallest size; one more to each next, so that sizes stay distinct."""

@@ -2,6 +2,10 @@
 
 No spec says that such inputs are valid. What forward refuses there is a note at most, and what is wrong is
 said together with what it hangs on: it fails where symbolic sizes say that any is valid.
+
+Past a constant of the source (a block, a chunk, a limit that sizes are compared with) the report names a size
+that was not verified. A gradient that is wrong there is a finding; where the spec lists the values of that
+size it makes the target inconclusive, no more.
 """
 
 from __future__ import annotations
@@ -13,10 +17,13 @@ from itertools import islice, permutations
 
 import torch
 
-from gradverify.events import CaseStarted, Event
+from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted, CaseStarted, Event, Found
 from gradverify.model import (
+    ALIGNED,
+    Beyond,
     Case,
     Effort,
+    Engine,
     Finding,
     ListInput,
     Outcome,
@@ -26,20 +33,23 @@ from gradverify.model import (
     TargetKind,
     TensorInput,
 )
-from gradverify.rules import Family
+from gradverify.rules import Family, rule
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.interpreter.launches import programs
 from gradverify.verifier.neighbours.guesses import Excuses, guarded
-from gradverify.verifier.questions.again import MOST_CASES, overlapping_cases
+from gradverify.verifier.neighbours.shapes import with_shapes
+from gradverify.verifier.questions.again import MOST_CASES, overlapping, overlapping_cases, read_unwritten
 from gradverify.verifier.questions.contract import RETURNED, contract
 from gradverify.verifier.questions.dtypes.asked import wrong_natively
 from gradverify.verifier.questions.findings import CheckResult, FirstOrder, invented, outcome_of
 from gradverify.verifier.questions.orders import backward_raised, refused_empty
-from gradverify.verifier.questions.results import at_two_draws, at_undeclared
-from gradverify.verifier.questions.subject import NoSample, Sample, first_line, values_of
+from gradverify.verifier.questions.results import at_two_draws, at_undeclared, judged_alone
+from gradverify.verifier.questions.results import beyond as judged_beyond
+from gradverify.verifier.questions.subject import NoSample, Sample, first_line, prepare, values_of
+from gradverify.verifier.questions.verified import verified
 from gradverify.verifier.targets.module_target import ModuleState
 from gradverify.verifier.verify.case_state import CaseState
-from gradverify.verifier.verify.past import past_constants
-from gradverify.verifier.verify.verification import Verification
+from gradverify.verifier.verify.verification import Verification, disagreements
 
 MOST_MULTIPLES = 6
 """So many pairs of dimensions are tried; forward refuses nearly all of them."""
@@ -50,6 +60,9 @@ RANK = 3
 IN_EVALUATION_MODE = "In training mode it is right: look at what `self.training` decides."
 
 IF_LISTED = "If such sizes are valid, list them under `sizes:`; if not, forbid them by `where:`."
+
+MOST_PROGRAMS = 512
+"""Programs of interpreted kernels in a forward from which on a size is not tried: some 2 ms each."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +95,28 @@ def beside_the_listed(asked: Verification) -> Iterator[Event]:
 def _each(asked: Verification, samples: Iterator[Beside]) -> Iterator[Event]:
     for one in samples:
         there = replace(asked, live=replace(asked.live, state=one.state))
-        yield from asked.noted(there.ask(one.case, partial(_judged, one), named=one.named), one.case)
+        yield from asked.noted(_asked(there, one), one.case)
+
+
+def _asked(asked: Verification, one: Beside) -> Iterator[Event]:
+    """Judge a sample.
+
+    Nothing is asked of a gradient that is not meant to be the derivative, or is torch's to judge.
+    """
+    built = asked.build(one.case)
+    if isinstance(built, Finding):
+        return
+    subject, case = built
+    if subject.surrogate is not None or subject.settings.engine is Engine.TORCH:
+        return
+    yield CaseStarted(one.case.id, Point.TYPICAL, 0)
+    sample, state = prepare(subject, case, Point.TYPICAL, 0), CaseState()
+    yield from asked.reported(_judged(one, sample, state))
+    if isinstance(sample, Sample):
+        yield from asked.reported(disagreements(sample))
+        state.count_calls(sample)
+    if isinstance(sample, Sample) or len(state.capabilities) > 1:
+        yield state.verified(replace(one.case, id=one.named or one.case.id))
 
 
 def _open_sizes(asked: Verification) -> Iterator[Beside]:
@@ -122,14 +156,15 @@ def _other_shapes(asked: Verification) -> Iterator[Beside]:
     takes any rank, and so must backward. What cuts a list goes by the length of each of its tensors.
     """
     plan = asked.request.plan
-    inferred = asked.is_verified and asked.request.inferred
-    for case in {c.options: c for c in reversed(plan.cases)}.values() if inferred else ():
+    if not (asked.is_verified and asked.request.inferred):
+        return
+    for case in {c.options: c for c in reversed(plan.cases)}.values():
         for at_end in (False, True):
             yield from _with_three_dimensions(asked, case, at_end=at_end)
-    for place, given in enumerate(plan.cases[0].inputs if inferred else ()):
+    for given in plan.cases[0].inputs:
         if isinstance(given, ListInput) and asked.is_verified:
-            yield from _with_longer_items(plan.cases[0], place, given)
-    for one in _with_twice_as_many(plan.cases[0]) if inferred else ():
+            yield from _with_longer_items(plan.cases[0], given)
+    for one in _with_twice_as_many(plan.cases[0]):
         if asked.is_verified:
             yield one
 
@@ -150,14 +185,14 @@ def _with_three_dimensions(asked: Verification, case: Case, *, at_end: bool) -> 
     yield Beside(deeper, partial(_told_of_guesses, shapes, raises=False), f"{case.id} {where}")
 
 
-def _with_longer_items(case: Case, place: int, given: ListInput) -> Iterator[Beside]:
+def _with_longer_items(case: Case, given: ListInput) -> Iterator[Beside]:
     """A list of tensors of one shape with the last one longer: what is cut equally is longer at the start."""
     *others, last = given.items
     if others and _is_free(last) and len({item.shape for item in given.items}) == 1:
         for dim, n in enumerate(last.shape):
             longer = replace(last, shape=(*last.shape[:dim], n + 1, *last.shape[dim + 1 :]))
             items = replace(given, items=(*others, longer))
-            inputs = (*case.inputs[:place], items, *case.inputs[place + 1 :])
+            inputs = tuple(items if i is given else i for i in case.inputs)
             one = replace(case, id=f"{case.id} with a longer {last.name}", inputs=inputs)
             guessed = [f"that the tensors of `{given.name}` may differ in dimension {dim}"]
             yield Beside(one, partial(_told_of_guesses, guessed))
@@ -173,11 +208,10 @@ def _with_twice_as_many(case: Case) -> Iterator[Beside]:
         if n == m
     )
     for one, other, dim in islice(found, MOST_MULTIPLES):
-        longer = replace(one, shape=(*one.shape[:dim], 2 * one.shape[dim], *one.shape[dim + 1 :]))
-        inputs = tuple(longer if i is one else i for i in case.inputs)
+        longer = (*one.shape[:dim], 2 * one.shape[dim], *one.shape[dim + 1 :])
+        there = replace(with_shapes(case, {one.name: longer}), id=f"{case.id} with a longer {one.name}")
         guessed = [f"that `{one.name}` and `{other.name}` agree in dimension {dim}"]
-        tell = partial(_told_of_multiples, guessed)
-        yield Beside(replace(case, id=f"{case.id} with a longer {one.name}", inputs=inputs), tell)
+        yield Beside(there, partial(_told_of_multiples, guessed))
 
 
 def _evaluation_mode(asked: Verification) -> Iterator[Beside]:
@@ -208,15 +242,16 @@ def _judged(one: Beside, sample: Sample | NoSample, state: CaseState) -> Iterato
         return
     if not _has_values(sample, every=one.is_guessed):
         said = f"forward gives no finite value at {sample.case.id}, which no spec lists"
-        yield from () if one.is_guessed else [sample.finding("GV412", said, severity=Severity.NOTE)]
+        if not one.is_guessed:
+            yield sample.finding("GV412", said, severity=Severity.NOTE)
         return
     found = at_two_draws(sample, at_unlisted)
-    told = tuple(filter(None, map(one.tell, found.result.findings)))
-    result = guarded(sample, CheckResult(told, outcome_of(told)), Excuses())
+    told = CheckResult.of(*map(one.tell, found.result.findings))
+    result = guarded(sample, told, Excuses())
     yield from result.findings
-    native = wrong_natively(sample) if one.natively and found.judged and not told else ()
+    native = wrong_natively(sample) if one.natively and found.judged and not told.findings else ()
     yield from native
-    if found.judged or told or not one.is_guessed:
+    if found.judged or told.findings or not one.is_guessed:
         is_new = one.state is ModuleState.NEW and found.judged
         state.swept = Swept(sizes=(sample.case.id,) if is_new else ())
         state.last, state.points = sample, int(found.judged)
@@ -236,7 +271,7 @@ def _refusal(finding: Finding) -> Finding:
 
 def _told_of_sizes(finding: Finding, case: Case, *, is_open: bool) -> Finding:
     """The finding, with what it has to do with sizes: a warning where they are against a list."""
-    if finding.severity is Severity.ERROR and is_open:
+    if _is_error(finding) and is_open:
         hint = (
             f"In the cases before it is right, at {case.id} it is not. If that is not valid, list the valid "
             "sizes under `sizes:`, or the valid combinations of options under `cases:`."
@@ -249,7 +284,7 @@ def _told_of_sizes(finding: Finding, case: Case, *, is_open: bool) -> Finding:
 
 def _told_of_guesses(guessed: Sequence[str], finding: Finding, *, raises: bool = True) -> Finding | None:
     """An error, with what was guessed."""
-    is_said = finding.severity is Severity.ERROR and (raises or not finding.raised)
+    is_said = _is_error(finding) and (raises or not finding.raised)
     return invented(finding, guessed) if is_said else None
 
 
@@ -261,7 +296,7 @@ def _told_of_multiples(guessed: Sequence[str], finding: Finding) -> Finding | No
 
 def _told_of_evaluation(finding: Finding) -> Finding | None:
     """An error, or what backward raised."""
-    if finding.severity is not Severity.ERROR and not finding.raised:
+    if not (_is_error(finding) or finding.raised):
         return None
     message, hint = f"in evaluation mode {finding.message}", f"{IN_EVALUATION_MODE} {finding.hint}"
     return replace(finding, message=message, hint=hint.strip())
@@ -271,14 +306,13 @@ def at_unlisted(sample: Sample) -> FirstOrder:
     """The first order and what backward returned; an exception as a finding, a note if it is deliberate."""
     found = refused_empty(sample) or at_undeclared(sample)
     returned = contract(sample, FirstOrder(found.result)).findings
-    irregular = [f for f in returned if f.code in RETURNED and f.severity is Severity.ERROR]
+    irregular = [f for f in returned if f.code in RETURNED and _is_error(f)]
     replaced = {f.input for f in irregular} - {None}
     findings = [*irregular, *(f for f in found.result.findings if f.input not in replaced)]
     if found.raised is not None and not irregular:
         severity = Severity.NOTE if found.raised.deliberate else Severity.ERROR
         findings.append(replace(backward_raised(sample, found.raised), severity=severity))
-    result = CheckResult(tuple(findings), outcome_of(findings))
-    return FirstOrder(result, judged=found.judged or bool(findings))
+    return FirstOrder(CheckResult.of(*findings), judged=found.judged or bool(findings))
 
 
 def _has_values(sample: Sample, *, every: bool) -> bool:
@@ -298,17 +332,11 @@ def with_three_dimensions(case: Case, *, at_end: bool = False, last: int = 1) ->
     """
     tensors = [i for i in case.inputs if isinstance(i, TensorInput)]
     deepest = max((len(t.shape) for t in tensors if _is_free(t)), default=0)
-    changed = {t.name: t for t in tensors if len(t.shape) == deepest}
-    if case.hook or not 0 < deepest < RANK or any(t.value is not None for t in changed.values()):
+    changed = [t for t in tensors if len(t.shape) == deepest]
+    if case.hook or not 0 < deepest < RANK or any(t.value is not None for t in changed):
         return None
     before, ones = deepest - (not at_end), (*(1,) * (RANK - deepest - 1), last)
-    inputs = (
-        replace(i, shape=(*i.shape[:before], *ones, *i.shape[before:]))
-        if isinstance(i, TensorInput) and i.name in changed
-        else i
-        for i in case.inputs
-    )
-    return replace(case, inputs=tuple(inputs))
+    return with_shapes(case, {t.name: (*t.shape[:before], *ones, *t.shape[before:]) for t in changed})
 
 
 def _is_free(tensor: TensorInput) -> bool:
@@ -326,3 +354,99 @@ def _is_the_same(usual: Sample, sample: Sample) -> bool:
         return False
     values = usual.problem.outputs.flatten(one.value), sample.problem.outputs.flatten(other.value)
     return torch.equal(*values)
+
+
+def past_constants(asked: Verification) -> Iterator[Event]:
+    """Judge cases past constants until backward is wrong at one, the plainest: another adds nothing.
+
+    After one that no spec says to be valid come those alone that no spec speaks against: they are mistakes.
+    """
+    found: list[Finding] = []
+    for beyond in asked.request.plan.beyond:
+        if any(map(_is_error, found)):
+            return
+        if not (found and beyond.declared):
+            for event in _judged_past(asked, beyond):
+                found += [event.finding] if isinstance(event, Found) else []
+                yield event
+
+
+def _judged_past(asked: Verification, beyond: Beyond) -> Iterator[Event]:
+    """Judge a case past a constant."""
+    yield BeyondStarted(beyond)
+    sample = _sample_past(asked, beyond)
+    if isinstance(sample, str):
+        yield BeyondJudged(sample)
+        return
+    first = judged_alone(sample) if sample.is_native else judged_beyond(sample)
+    if any(f.code in RETURNED and _is_error(f) for f in contract(sample, first).findings):
+        yield BeyondJudged("torch refuses the gradients that backward returns there")
+        return
+    if first.result.outcome is Outcome.FAILED:
+        yield BeyondDoubted()
+    errors = _errors_past(sample, first, beyond)
+    if not errors and first.result.outcome is not Outcome.PASSED:
+        yield BeyondJudged("its gradient could not be measured there")
+        return
+    base = None if errors else verified(sample)
+    # A buffer may be kept from some size on.
+    errors = errors if base is None else [*filter(_is_error, overlapping(base).findings)]
+    # What was guessed of sizes that are to agree is said already.
+    is_told = beyond.constant == ALIGNED and not any(map(_is_error, errors))
+    told = (f if is_told else _told_past(f, beyond, asked.request.plan.cases) for f in errors)
+    yield from asked.reported(told)
+    yield BeyondJudged()
+
+
+def _sample_past(asked: Verification, beyond: Beyond) -> Sample | str:
+    """The sample there, or why none is judged."""
+    if asked.request.settings.engine is Engine.TORCH:
+        return "--engine torch would build its whole Jacobian"
+    built = asked.build(beyond.case)
+    if isinstance(built, Finding):
+        return "the module cannot be built"
+    before = programs()
+    sample = prepare(*built, Point.TYPICAL, 0)
+    if isinstance(sample, NoSample):
+        raised = sample.raised
+        return f"forward raises {raised.type}" if raised is not None else "it has no gradient"
+    if programs() - before > MOST_PROGRAMS:
+        return "a call of it takes too long there"
+    if sample.disconnected or sample.subject.surrogate is not None:
+        return "its gradient is not meant to be the derivative of all it returns"
+    return sample
+
+
+def _errors_past(sample: Sample, first: FirstOrder, beyond: Beyond) -> list[Finding]:
+    """What is wrong there; inconclusive where that may come from what was guessed of inferred inputs."""
+    found = replace(first.result, findings=tuple(filter(_is_error, first.result.findings)))
+    # Whatever else was guessed: what no spec says to be valid is inconclusive in any case, see `_told_past`.
+    if not beyond.declared or beyond.constant == ALIGNED:
+        # Smaller sizes, even ones or not, say nothing of what is wrong past a constant.
+        found = guarded(replace(sample, subject=replace(sample.subject, spares=())), found, Excuses())
+    return [*found.findings, *read_unwritten(sample)]
+
+
+def _is_error(finding: Finding) -> bool:
+    return finding.severity is Severity.ERROR
+
+
+def _told_past(finding: Finding, beyond: Beyond, listed: Sequence[Case]) -> Finding:
+    """The finding with the words that it is right at the sizes asked for."""
+    where = beyond.case.id
+    if not beyond.declared:
+        hint = (
+            f"At other sizes it is right; this is {where}: look at a branch, a last block that is not full."
+        )
+        return replace(finding, hint=f"{finding.hint} {hint}".strip())
+    sizes, known = dict(beyond.case.sizes), [dict(case.sizes) for case in listed]
+    unlisted = [n for n, size in sizes.items() if all(one.get(n) != size for one in known)] or [beyond.size]
+    conditions = " or ".join(f"`{name} != {sizes[name]}`" for name in unlisted)
+    return replace(
+        finding,
+        code="GV109",
+        severity=rule("GV109").severity,
+        message=f"{finding.message}; but no spec says that {where} is valid",
+        hint=f"If it is, list such a value of {' and '.join(f'`{name}`' for name in unlisted)} in the spec's "
+        f"sizes, and this is a mistake; if not, forbid it with `where:`, as in {conditions}.",
+    )

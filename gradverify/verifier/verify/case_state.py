@@ -31,7 +31,7 @@ def _entries_of(sample: Sample, pairs: Iterable[tuple[int, str]]) -> int:
     problem = sample.problem
     rows = dict(zip(problem.output_positions, problem.outputs.blocks, strict=True))
     columns = dict(zip(problem.input_names, sample.inputs.blocks, strict=True))
-    return sum((rows[o].stop - rows[o].start) * (columns[i].stop - columns[i].start) for o, i in pairs)
+    return sum(rows[o].size * columns[i].size for o, i in pairs)
 
 
 def _worse(one: str, other: str) -> str:
@@ -121,11 +121,11 @@ class CaseState:
             )
             x = sample.inputs.flatten(sample.problem.primals)
             near = sample.inputs.unflatten(x * (1 + NEXT * torch.linspace(1, 2, len(x))))
-            beside = sample.problem.evaluate(near) if bool(lost.any()) else None
+            beside = sample.problem.evaluate(near) if lost.any() else None
             if beside is None or isinstance(beside, Raised):
                 continue
             lost &= ~sample.problem.outputs.flatten(beside.value).isfinite()
-            if bool(lost.any()):
+            if lost.any():
                 said = f"forward has no value at {count_of(int(lost.sum()), lost.numel())} (nan or inf)"
                 self.add(Family.GRADCHECK, CheckResult(outcome=Outcome.INCONCLUSIVE))
                 yield sample.finding("GV109", f"{said}, as it has at other declared values", hint=DECLARE)
@@ -137,8 +137,8 @@ class CaseState:
             return []
         *_, last = self.unknown
         never = {pair: last[pair] for pair in sorted(set.intersection(*map(set, self.unknown)))}
-        if never and self.outcomes[Family.GRADCHECK] is not Outcome.FAILED:
-            self.outcomes[Family.GRADCHECK] = Outcome.INCONCLUSIVE
+        if never:
+            self.add(Family.GRADCHECK, CheckResult(outcome=Outcome.INCONCLUSIVE))
         problem, reasons = self.last.problem, {unknown.reason for unknown in never.values()}
         every = set(itertools.product(problem.output_positions, problem.input_names))
         if len(every) > 1 and set(never) == every and len(reasons) == 1:

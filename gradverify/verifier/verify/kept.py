@@ -43,7 +43,11 @@ class Allowance:
     @staticmethod
     def after(verifying: int) -> Allowance:
         """What errors may cost from now on, where verifying took so many calls."""
-        calls = max(LEAST, TIMES * verifying)
+        return Allowance.of(max(LEAST, TIMES * verifying))
+
+    @staticmethod
+    def of(calls: int) -> Allowance:
+        """So many calls from now on."""
         return Allowance(calls, guard.CALLS.made + calls)
 
     @property

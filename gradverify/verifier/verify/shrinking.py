@@ -17,15 +17,15 @@ from gradverify.cases.smaller import at_sizes_of, sizes_of, smallest
 from gradverify.events import DiagnosisStarted, Event, Found
 from gradverify.model import Case, Finding, Point, Severity, TargetPlan, tensors_of
 from gradverify.rules import Family, rule
-from gradverify.verifier import guard
 from gradverify.verifier.guard import NotJudgedError, Raised
+from gradverify.verifier.neighbours.meant import worst_entries
 from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.questions.findings import wrong_gradient, wrong_second
 from gradverify.verifier.questions.orders import LINEAR, backward_raised, is_cut, nonlinear
 from gradverify.verifier.questions.subject import NoSample, Sample, prepare
 from gradverify.verifier.questions.witnessing import first_asked, rounding_of, second_asked, slopes
 from gradverify.verifier.ranks.world import OutOfStepError
-from gradverify.verifier.verify.kept import Build, Kept, Place
+from gradverify.verifier.verify.kept import Allowance, Build, Kept, Place
 from gradverify.verifier.witnesses.answers import Asked, Wrong
 from gradverify.verifier.witnesses.claim import units
 from gradverify.verifier.witnesses.proof import differing
@@ -66,7 +66,7 @@ def with_smaller_inputs(
         yield event
     # Past a constant the size is what it is about.
     cases = {case.id: case for case in (*plan.cases, *plan.open_sized, *plan.degenerate)}
-    search = _Search(plan, kept, build, guard.CALLS.made + MOST_CALLS)
+    search = _Search(plan, kept, build, Allowance.of(MOST_CALLS))
     for finding in _shrinkable(found, cases):
         yield DiagnosisStarted()  # whatever happens from here on costs no verdict
         assert finding.case is not None  # noqa: S101 - it is shrinkable
@@ -112,8 +112,7 @@ class _Search:
     plan: TargetPlan
     kept: Kept
     build: Build
-    until: int
-    """So many calls of user code this process may have made at the end."""
+    allowance: Allowance
     known: dict[tuple[Place, int], tuple[Finding, ...]] = field(default_factory=dict)
     """What is wrong, by the place and the order of the derivative."""
     shown: list[Place] = field(default_factory=list)
@@ -154,20 +153,15 @@ class _Search:
         found = (_as_reported(finding, one) for one in self.known[key])
         return next((one for one in found if one is not None), None)
 
-    @property
-    def left(self) -> int:
-        """Calls that may still be made."""
-        return self.until - guard.CALLS.made
-
     def _looked(self, place: Place, order: int) -> tuple[Finding, ...]:
-        built = self.build(place.case) if self.left > BESIDE_ROWS else None
+        built = self.build(place.case) if self.allowance.left > BESIDE_ROWS else None
         if built is None or isinstance(built, Finding) or built[0].surrogate is not None:
             return ()
         sample = self.kept.samples[place] = prepare(*built, place.point, place.draw)
         if isinstance(sample, NoSample):
             return sample.findings
         count = sample.problem.outputs.size if order == 1 else sample.inputs.size
-        if order * BESIDE_ROWS + 2 * count > self.left:
+        if not self.allowance.covers(order * BESIDE_ROWS + 2 * count):
             return ()
         asked = first_asked(sample) if order == 1 else second_asked(sample)
         if asked is None:
@@ -183,14 +177,13 @@ class _Search:
 
     def _expected(self, asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The Jacobian as a witness has it, and how far it may be off: infinite where that is not known."""
-        witness = asked.witness
-        unknown = torch.full((len(rows), len(asked.values.x)), torch.inf, dtype=torch.float64)
-        if witness is None or not asked.is_trusted:
-            return slopes(asked, self.until - OF_A_SLOPE)
-        expected = witness.rows(rows)
-        return (
-            (unknown, unknown) if isinstance(expected, Raised) else (expected, rounding_of(asked, expected))
-        )
+        if asked.witness is None or not asked.is_trusted:
+            return slopes(asked, self.allowance.until - OF_A_SLOPE)
+        expected = asked.derived_rows(rows)
+        if expected is None:
+            unknown = torch.full((len(rows), len(asked.values.x)), torch.inf, dtype=torch.float64)
+            return unknown, unknown
+        return expected, rounding_of(asked, expected)
 
 
 def _order(finding: Finding) -> int:
@@ -213,9 +206,8 @@ def _wrong(sample: Sample, asked: Asked, matrices: Sequence[Tensor]) -> Iterator
     problem = asked.problem
     for o, output in enumerate(problem.outputs.blocks):
         for i, source in enumerate(asked.values.inputs.blocks):
-            block = slice(output.start, output.stop), slice(source.start, source.stop)
-            claimed, expected, error, off = (matrix[block] for matrix in matrices)
-            if not bool(off.any()):
+            claimed, expected, error, off = (matrix[output.span, source.span] for matrix in matrices)
+            if not off.any():
                 continue
             wrong = Wrong.of(claimed, expected, error, off, output.start, source.start)
             if isinstance(problem, CallProblem):
@@ -241,8 +233,7 @@ def _as_reported(reported: Finding, found: Finding) -> Finding | None:
 
 def _size(finding: Finding) -> float:
     """The largest difference among the entries that it shows; 0 where it shows none."""
-    worst = finding.entries.worst if finding.entries is not None else ()
-    return max((abs(e.actual - e.expected) for e in worst), default=0.0)
+    return max((abs(e.actual - e.expected) for e in worst_entries(finding)), default=0.0)
 
 
 def _is_whole(finding: Finding) -> bool:
@@ -252,7 +243,7 @@ def _is_whole(finding: Finding) -> bool:
 
 def _has_the_factor(finding: Finding, factor: float | None) -> bool:
     """Whether the entries that it shows are off by the factor that was named, which may follow a size."""
-    worst = finding.entries.worst if finding.entries is not None and factor is not None else ()
+    worst = () if factor is None else worst_entries(finding)
     return all(abs(e.actual - (factor or 1.0) * e.expected) <= SAME_FACTOR * abs(e.actual) for e in worst)
 
 

@@ -1,21 +1,31 @@
 """What a gradient is asked at one sample: a table, in order, each row building on what those before found.
 
 To ask something else, write a function of what is known and list it in `ROWS`. A target without a float64
-path is asked the same rows; what its first derivative gives belongs to native dtypes then.
+path is asked the same rows; what its first derivative gives belongs to native dtypes then. With
+`--engine torch` both orders are asked of `torch.autograd.gradcheck` and `gradgradcheck`; witnesses say where.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from gradverify.model import Closeness, Engine, Outcome, Point, Severity
+import torch
+from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError
+
+from gradverify.model import Closeness, Engine, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.rules import CHECK_FAMILIES, Family, matching
+from gradverify.verifier import guard
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.guard.memory import hand_back
+from gradverify.verifier.numerics.problem import returned_tensors, substitute
 from gradverify.verifier.questions.again import unrepeatable, written
 from gradverify.verifier.questions.contract import contract, stops_judgement
 from gradverify.verifier.questions.dtypes.asked import autocast, beside_float64, not_judged
 from gradverify.verifier.questions.findings import CheckResult, FirstOrder, outcome_of
+from gradverify.verifier.questions.orders import backward_raised
 from gradverify.verifier.questions.results import (
     first_order,
     judged_alone,
@@ -25,11 +35,10 @@ from gradverify.verifier.questions.results import (
     second_order_natively,
     surrogate,
 )
-from gradverify.verifier.questions.subject import Sample, Surrogate, is_given_short
+from gradverify.verifier.questions.subject import Sample, Surrogate, first_line, is_given_short
 from gradverify.verifier.questions.table import SWEPT_CODES, UNREPEATABLE, asked, on_other_devices
 from gradverify.verifier.questions.transforms import TRANSFORM_CODES, transforms
 from gradverify.verifier.questions.verified import known
-from gradverify.verifier.verify.by_torch import torch_first_order, torch_second_order
 
 Results = dict[Family, CheckResult]
 
@@ -38,11 +47,9 @@ NOT_RUN = CheckResult(outcome=Outcome.NOT_RUN)
 REPLACED = frozenset({"GV101", "GV106", "GV107"})
 """Codes that a surrogate stands in for."""
 
-ALSO_REPLACED_WITHOUT_COMPOSITE = frozenset({"GV108", "GV110"})
-"""Codes that nothing can judge where only a reason is declared."""
-
-VALUES = REPLACED | ALSO_REPLACED_WITHOUT_COMPOSITE
-"""Codes that say little where the gradient is another each time."""
+VALUES = REPLACED | {"GV108", "GV110"}
+"""Codes that say little where the gradient is another each time. A surrogate stands in for all of them where
+only a reason is declared: nothing can judge the last two then."""
 
 EXPLAINED = {"GV103": "GV107", "GV104": "GV110"}
 """Codes of the contract, and those of numbers that they explain: a refused shape is a zero gradient only
@@ -100,7 +107,7 @@ def is_swept(sample: Sample) -> bool:
     Across ranks, at those of the smallest world above 1.
     """
     across = sample.subject.across
-    return sample.point is Point.TYPICAL and sample.draw == 0 and (across is None or across.is_swept)
+    return sample.is_first_draw and (across is None or across.is_swept)
 
 
 def ask(sample: Sample, wanted: frozenset[Family]) -> tuple[Results, str]:
@@ -136,7 +143,7 @@ def _first_order(sample: Sample) -> FirstOrder:
     subject = sample.subject
     if sample.is_native:
         found = judged_alone(sample)
-        told = (no_float64_path(sample),) if (sample.point, sample.draw) == (Point.TYPICAL, 0) else ()
+        told = (no_float64_path(sample),) if sample.is_first_draw else ()
         return replace(found, result=replace(found.result, findings=(*told, *found.result.findings)))
     found = torch_first_order(sample) if subject.settings.engine is Engine.TORCH else first_order(sample)
     return found if subject.surrogate is None else _without_exact(found, subject.surrogate)
@@ -199,8 +206,7 @@ def _asked(known: Known) -> CheckResult:
             return CheckResult()
         findings = unrepeatable(sample)
         known.is_other_each_time = bool(findings)
-        findings = findings or written(sample)
-        return CheckResult(findings, outcome_of(findings))
+        return CheckResult.of(*(findings or written(sample)))
     found = asked(sample)
     if sample.is_native or UNREPEATABLE & {f.code for f in (*known.contract.findings, *found.findings)}:
         return found
@@ -263,3 +269,54 @@ def _without_what_explains(first: FirstOrder, kept: CheckResult) -> FirstOrder:
     explained = {(EXPLAINED[f.code], f.input) for f in errors}
     findings = tuple(f for f in first.result.findings if (f.code, f.input) not in explained)
     return replace(first, result=replace(first.result, findings=findings))
+
+
+def torch_first_order(sample: Sample) -> FirstOrder:
+    """Gradcheck in slow mode; where it fails, our own comparison says where."""
+    if sample.disconnected:
+        return first_order(sample)
+    error = _ask(torch.autograd.gradcheck, sample)
+    if error is None:
+        return FirstOrder(CheckResult(), proven=True)
+    raised = error.type != GradcheckError.__name__
+    located = None if raised else first_order(sample)
+    if located is not None and located.result.outcome is Outcome.FAILED:
+        return located
+    found = backward_raised(sample, error) if raised else _unlocated(sample, "GV101", "gradcheck", error)
+    return FirstOrder(CheckResult((found,), Outcome.FAILED))
+
+
+def torch_second_order(sample: Sample) -> CheckResult:
+    """Gradgradcheck in slow mode; a double backward that raises or is detached has codes of its own."""
+    error = _ask(torch.autograd.gradgradcheck, sample)
+    if error is None:
+        return CheckResult(capability="yes")
+    located = second_order(sample)
+    if located.outcome in {Outcome.FAILED, Outcome.NOT_RUN} or located.capability == "no":
+        return located  # not run: the draw before says it
+    finding = _unlocated(sample, "GV201", "gradgradcheck", error)
+    return CheckResult((finding,), Outcome.FAILED, capability="wrong")
+
+
+def _ask(check: Any, sample: Sample) -> RaisedError | None:  # noqa: ANN401 - gradcheck or gradgradcheck
+    settings = sample.subject.settings
+    inputs = [p.detach().clone().requires_grad_() for p in sample.problem.primals]
+
+    def function(*primals: Tensor) -> tuple[Tensor, ...]:
+        sample.problem.counter.forward += 1
+        sample.problem.random_states.replay()
+        arguments = substitute(sample.arguments, [p.clone() for p in primals])
+        returned = returned_tensors(sample.subject.call(*arguments))
+        return tuple(returned[p] for p in sample.problem.output_positions)
+
+    result = guard.call(lambda: check(function, inputs, rtol=settings.rtol, atol=settings.atol))
+    return result.error if isinstance(result, Raised) else None
+
+
+def _unlocated(sample: Sample, code: str, check: str, error: RaisedError) -> Finding:
+    return sample.finding(
+        code,
+        f"torch.autograd.{check} fails: {first_line(error.message)}",
+        hint="gradverify's own comparison finds no entry that is off by more than its measured error: "
+        "run without --engine torch to see its verdict.",
+    )

@@ -8,10 +8,14 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Counter
 from gradverify.verifier.witnesses.claim import Claim, Map
-from gradverify.verifier.witnesses.rounding import FACTOR, SIXTEEN_BITS
+from gradverify.verifier.witnesses.rounding import FACTOR, SIXTEEN_BITS, finite_part
 from gradverify.verifier.witnesses.values import Values
+
+Numbers = tuple[int, int]
+"""(output, input), by number."""
 
 WORST = 5
 """Entries that are kept of an answer or a comparison."""
@@ -48,6 +52,17 @@ class Entry:
     claimed: float
     expected: float
     bound: float
+
+
+def worst_of(off: Tensor, at: Tensor) -> list[tuple[int, int]]:
+    """Where the largest of some entries are (row, column), worst first."""
+    order = torch.where(at, off, -1.0).reshape(-1).argsort(descending=True, stable=True)
+    return [divmod(place, at.shape[1]) for place in order[: min(WORST, int(at.sum()))].tolist()]
+
+
+def largest_of(derivatives: Tensor) -> float:
+    """The largest finite one, absolute."""
+    return float(finite_part(derivatives.abs()).max())
 
 
 @dataclass(frozen=True)
@@ -87,23 +102,18 @@ class Wrong:
     @staticmethod
     def of(claimed: Tensor, expected: Tensor, error: Tensor, at: Tensor, row: int, column: int) -> Wrong:
         """The answer for a pair whose entries are all known, from its first row and column; `at` are off."""
-        off = torch.where(at, (claimed - expected).abs().nan_to_num(torch.inf), -1.0)
-        order = off.reshape(-1).argsort(descending=True, stable=True)
-        worst = order[: min(WORST, int(at.sum()))].tolist()
-        places = [divmod(place, claimed.shape[1]) for place in worst]
-        entries = [
+        entries = (
             Entry(row + r, column + c, float(claimed[r, c]), float(expected[r, c]), float(error[r, c]))
-            for r, c in places
-        ]
-        known = expected.abs()[expected.isfinite()]
+            for r, c in worst_of((claimed - expected).abs().nan_to_num(torch.inf), at)
+        )
         return Wrong(
             tuple(entries),
             int(at.sum()),
             at.numel(),
-            float(known.max()) if known.numel() else 0.0,
+            largest_of(expected),
             both=True,
-            nonfinite=not bool(claimed[at].isfinite().any()),
-            missing=not bool(claimed.any()),
+            nonfinite=not claimed[at].isfinite().any(),
+            missing=not claimed.any(),
             matrices=(claimed, expected, at),
         )
 
@@ -181,7 +191,7 @@ class Asked:
     declared: bool
     budget: Budget
     counter: Counter
-    wrong: frozenset[tuple[int, int]] = frozenset()
+    wrong: frozenset[Numbers] = frozenset()
     """(output, input) pairs that were wrong at another sample: what differs there again is not measured."""
     loops: bool = False
     iterates: bool = False
@@ -209,6 +219,11 @@ class Asked:
         """The derived witness, unless values have refuted it."""
         return None if self.trust.refuted else self.derived
 
+    def derived_rows(self, cotangents: Tensor) -> Tensor | None:
+        """Derived's gradients; None without it, or where it raises."""
+        found = None if self.witness is None else self.witness.rows(cotangents)
+        return None if isinstance(found, Raised) else found
+
     @property
     def is_trusted(self) -> bool:
         """Whether derived decides where values cannot tell."""
@@ -219,7 +234,7 @@ class Asked:
 class Judgement:
     """An answer for each (output, input), and which witnesses spoke."""
 
-    answers: dict[tuple[int, int], Answer]
+    answers: dict[Numbers, Answer]
     witnesses: frozenset[str]
     closed: bool = False
     """By proof or agreement: nothing had to be measured, as at a kink or where digits are lost."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.calling import Gradients
+from gradverify.verifier.numerics.calling import Gradients, Kept
 from gradverify.verifier.numerics.problem import CallProblem, Graph, Layout, VjpProblem
 from gradverify.verifier.witnesses.rounding import spread
 
@@ -16,36 +18,37 @@ Map = CallProblem | VjpProblem
 """A call of the target, or its backward as a map of inputs and grad_outputs."""
 
 
+@dataclass(eq=False)
 class Claim:
     """The gradients of a map, several from one forward as long as backward leaves what it saved alone."""
 
-    def __init__(
-        self,
-        problem: Map,
-        graph: Graph | None = None,
-        held: Tensor | None = None,
-        rounded: Layout | None = None,
-    ) -> None:
-        """`graph` is one made before; `held` columns (bool, N) never move: a witness has 0 there.
+    problem: Map
+    graph: Graph | None = None
+    """One made before."""
+    held: Tensor | None = None
+    """Columns (bool, N) that never move: a witness has 0 there."""
+    rounded: Layout | None = None
+    """Grad_outputs are rounded to the formats of other outputs first."""
+    missing: dict[int, bool] = field(default_factory=dict)
+    """By input: whether every gradient so far was None."""
 
-        `rounded`: grad_outputs are rounded to the formats of other outputs first.
-        """
-        self.problem, self.held, self.rounded = problem, held, rounded
-        self.inputs = Layout.of(problem.primals)
-        self.missing: dict[int, bool] = {}
-        """By input: whether every gradient so far was None."""
-        self._graph = graph
+    @cached_property
+    def inputs(self) -> Layout:
+        """Layout of the inputs."""
+        return Layout.of(self.problem.primals)
 
     def rows(self, cotangents: Tensor) -> Tensor | Raised:
         """Aᵀu for each row of `cotangents` (K × M): K × N, zeros where backward gives None."""
-        if self._graph is None or self._graph.is_stale:
+        if self.graph is None or self.graph.is_stale:
             made = self.problem.graph(self.problem.primals)
             if isinstance(made, Raised):
                 return made
-            self._graph = made.value
-        found = self.problem.back_each(self._graph, [self._shaped(u) for u in cotangents])
+            self.graph = made.value
+        kept = Kept.of(self.graph.outputs)
+        found = self.problem.back_each(self.graph, [self._shaped(u) for u in cotangents])
+        if isinstance(found, Raised) or kept.is_written:
+            self.graph = None
         if isinstance(found, Raised):
-            self._graph = None
             return found
         rows = torch.stack([self._flat(g) for g in found.value])
         return rows if self.held is None else torch.where(self.held, 0.0, rows)

@@ -11,8 +11,10 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ from torch.utils import _pytree
 
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.calling import copies, substitute
+from gradverify.verifier.numerics.calling import copies, nodes_behind, substitute
 from gradverify.verifier.numerics.problem import CallProblem, Counter, Graph
 from gradverify.verifier.numerics.tracing import functional_graph, promoted, without_cuts
 from gradverify.verifier.targets.discover import uses_setup_context
@@ -175,19 +177,10 @@ def opened_functions() -> Iterator[None]:
         apply.__code__ = before
 
 
-@dataclass(frozen=True)
-class _Opened:
+def _opened(function: Callable[..., Any], transparent: bool, *arguments: Any) -> Any:  # noqa: ANN401, FBT001
     """A call of the target without any Function around it."""
-
-    function: Callable[..., Any]
-    transparent: bool = False
-
-    def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401
-        with opened_functions():
-            if not self.transparent:
-                return self.function(*arguments)
-            with _Transparent():
-                return self.function(*arguments)
+    with opened_functions(), _Transparent() if transparent else nullcontext():
+        return function(*arguments)
 
 
 def derive(
@@ -202,7 +195,8 @@ def derive(
     found: Derived | NoDerived = NoDerived()
     if not wide and first != "recorded":
         for form in ("eager", "transparent")[first == "transparent" :]:
-            there = replace(problem, function=_Opened(forward, form == "transparent"), counter=own)
+            opened = partial(_opened, forward, form == "transparent")
+            there = replace(problem, function=opened, counter=own)
             problem.counter.forward += 1
             now = _usable(there, form, outputs)
             if isinstance(now, NoDerived) and now.too_large:
@@ -213,7 +207,7 @@ def derive(
     if isinstance(found, Derived) or problem.of_module:  # a module would keep what is recorded
         return found
     problem.counter.forward += 1
-    recorded = guard.call(_recorded, replace(problem, counter=own), _Opened(forward), wide)
+    recorded = guard.call(_recorded, replace(problem, counter=own), partial(_opened, forward, False), wide)  # noqa: FBT003
     if isinstance(recorded, Raised):
         return found
     there = replace(problem, function=recorded.value, counter=own)
@@ -253,17 +247,10 @@ def _same_values(there: CallProblem, graph: Graph, outputs: Sequence[Tensor], *,
 
 def _foreign_nodes(graph: Graph) -> bool:
     """Whether a backward of somebody's own is in the graph, in Python or compiled."""
-    met: set[Any] = set()
-    waiting: list[Any] = [o.grad_fn for o in graph.outputs]
-    while waiting and len(met) < MOST_NODES:
-        node = waiting.pop()
-        if node is None or node in met:
-            continue
-        met.add(node)
-        if isinstance(node, functions.BackwardCFunction) or "CppNode" in type(node).__name__:
-            return True
-        waiting += [following for following, _ in node.next_functions]
-    return False
+    return any(
+        isinstance(node, functions.BackwardCFunction) or "CppNode" in type(node).__name__
+        for node in islice(nodes_behind(graph.outputs), MOST_NODES)
+    )
 
 
 def _recorded(problem: CallProblem, forward: Callable[..., Any], wide: bool) -> Callable[..., Any]:  # noqa: FBT001

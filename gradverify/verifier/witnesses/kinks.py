@@ -12,7 +12,8 @@ from gradverify.verifier.witnesses.answers import Reason
 from gradverify.verifier.witnesses.claim import rows_at, units
 from gradverify.verifier.witnesses.open_entries import BOTH, OPEN, RIGHT, TORN, UNSEEN, WRONG, Open
 from gradverify.verifier.witnesses.proof import differing
-from gradverify.verifier.witnesses.values import SAFETY, SHRINKS, probe
+from gradverify.verifier.witnesses.rounding import finite_part
+from gradverify.verifier.witnesses.values import SAFETY, SHRINKS
 
 BESIDE = 2.0**-20
 """Points beside a kink, in units of each entry's scale."""
@@ -48,14 +49,14 @@ MOST_COLUMNS = 3
 def see_ties(c: Open) -> None:
     """Mark where derived is another beside the point: a tie may have the same slope from every side."""
     witness, apart = c.asked.witness, c.apart & c.mine.isfinite()
-    if witness is None or c.theirs is None or not bool(c.apart.any()):
+    if witness is None or c.theirs is None or not c.apart.any():
         return
-    ways = [probe(len(c.values.x), c.asked.key + 31 + k) for k in range(2)]
+    ways = [c.way(31 + k) for k in range(2)]
     found = _beside(c, ways, BESIDE)
     if found is None:
         return
     # An entry that differs is another beside the point, or one is no number.
-    may_tie = bool((_moved(c, found) & c.apart).any()) or not bool(c.mine.isfinite().all())
+    may_tie = bool((_moved(c, found) & c.apart).any()) or not c.mine.isfinite().all()
     near = _beside(c, ways, BESIDE / NEARER) if may_tie else None
     if may_tie and near is None:
         return
@@ -68,11 +69,11 @@ def see_ties(c: Open) -> None:
         torn = other & ((near - found).abs().amax(dim=0) <= SAME_SIDE * before)
     c.rough = other.any(dim=1) | ~found.isfinite().all(dim=2).all(dim=0)
     c.ways, c.nearby = ways, [*found]
-    rows = (torn & apart).any(dim=1).nonzero()[:, 0].tolist()
-    for k in rows:
-        c.state[k, apart[k]] = TORN if k < c.count else RIGHT
-        c.settled[k] |= apart[k]
-    if rows and not c.count:
+    tied = apart & (torn & apart).any(dim=1, keepdim=True)
+    c.state[tied] = TORN
+    c.state[c.count :][tied[c.count :]] = RIGHT
+    c.settled |= tied
+    if tied.any() and not c.count:
         _ask_for_rows(c, apart)
 
 
@@ -85,15 +86,15 @@ def see_a_tie_by_values(c: Open, column: int) -> None:
     equal = ((c.values.x == c.values.x[column]) & (c.values.scale > 0)).nonzero()[:, 0].tolist()
     others = [k for k in equal if k != column]
     v, found = c.values.unit(column), c.slopes[column]
-    towards = c.values.inward[column] if c.values.inward[column] != 0 else 1.0
+    towards = v[column].sign()
     for place in range(len(equal)) if len(others) > 1 else ():
         wrong = c.state[:, column] == WRONG
-        if c.left < 7 or c.values.steps.is_short:  # of few digits none are left so near
+        if c.left < 7 or c.steps.is_short:  # of few digits none are left so near
             c.state[wrong, column] = OPEN
             return
         way, ranks = torch.zeros_like(c.values.x), torch.arange(len(others), dtype=torch.float64)
         way[others], way[column] = (ranks + (ranks >= place)) * towards, place * towards
-        near = c.values.beside(BESIDE * way).at_level(v, c.values.steps.levels[2])
+        near = c.values.beside(BESIDE * way).at_level(v, c.steps.levels[2])
         d, s, room = near.value, found.value * float(v[column]), near.error(near.noise)
         room = room + found.error * float(v[column].abs()) + OF_A_SLOPE * (d.abs() + s.abs())
         c.state[wrong & (c.u.abs() @ ((d - s).abs() > room).double() > 0), column] = TORN
@@ -123,15 +124,14 @@ def _beside(c: Open, ways: Sequence[Tensor], share: float) -> Tensor | None:
 
 def _ask_for_rows(c: Open, apart: Tensor) -> None:
     """Rows of their own where many tie at once: no few points show all that their sum may be."""
-    witness = c.asked.witness
-    assert witness is not None and c.theirs is not None  # noqa: S101 - for the type checker
+    assert c.theirs is not None  # noqa: S101 - for the type checker
     columns, rows = apart.any(dim=0).nonzero()[:, 0].tolist(), dict[int, None]()
     for column in columns[:: max(1, len(columns) // MOST_COLUMNS)][:MOST_COLUMNS]:
         change = c.values.at(c.values.x + BESIDE * c.values.unit(column)) - c.values.centre
         rows |= dict.fromkeys(change.abs().nan_to_num(0.0).argsort(descending=True)[:2].tolist())
     chosen = units(c.outputs.size, list(rows))
-    mine, theirs = c.asked.claim.rows(chosen), witness.rows(chosen)
-    if isinstance(mine, Raised) or isinstance(theirs, Raised):
+    mine, theirs = c.asked.claim.rows(chosen), c.asked.derived_rows(chosen)
+    if isinstance(mine, Raised) or theirs is None:
         c.state[apart] = OPEN
         return
     c.single = {len(c.u) + k: row for k, row in enumerate(rows)}
@@ -155,14 +155,14 @@ def look_beside_kinks(c: Open) -> None:
     Along a direction the ends of the hull are found on both sides of the point in that very direction.
     """
     torn = c.state == TORN
-    if not bool(torn.any()):
+    if not torn.any():
         return
     if c.asked.witness is None or c.theirs is None:
         _one_sided(c, torn)
         return
-    if len(c.nearby) and c.nearby[0].shape != c.mine.shape:
+    if c.nearby and c.nearby[0].shape != c.mine.shape:
         c.ways, c.nearby = [], []  # rows were added
-    tried = [*c.ways] if c.nearby else []
+    tried = [*c.ways]
     for way in _ways(c, torn):
         if not _looked(c, way):
             break
@@ -171,9 +171,9 @@ def look_beside_kinks(c: Open) -> None:
         c.state[torn] = OPEN
         return
     outside = _outside(c, tried)
-    if bool((outside & torn.any(dim=1)).any()):  # a few points may have missed a piece
+    if (outside & torn.any(dim=1)).any():  # a few points may have missed a piece
         for k in range(MORE_WAYS):
-            _looked(c, probe(len(c.values.x), c.asked.key + 61 + k))
+            _looked(c, c.way(61 + k))
         outside = _outside(c, tried)
     nearby = torch.stack(c.nearby)
     finite = nearby.isfinite().all(dim=2).all(dim=0)
@@ -185,17 +185,16 @@ def look_beside_kinks(c: Open) -> None:
 
 def _ways(c: Open, torn: Tensor) -> Iterator[Tensor]:
     """Random ones, all that differ or vary together, some of them alone, and random ones of these."""
-    count = len(c.values.x)
     if not c.nearby:
-        yield from (probe(count, c.asked.key + 31 + k) for k in range(2))
+        yield from (c.way(31 + k) for k in range(2))
     columns = torn.any(dim=0).nonzero()[:, 0].tolist()
     together = torch.zeros_like(c.values.x)
     together[columns] = 1.0
     together[_moved(c, torch.stack(c.nearby)).any(dim=0)] = 1.0
     yield together
     step = max(1, len(columns) // MOST_ALONE)
-    yield from (units(count, [k])[0] for k in columns[::step][:MOST_ALONE])
-    yield from (probe(count, c.asked.key + 41 + k) * together for k in range(2))
+    yield from (units(len(together), [k])[0] for k in columns[::step][:MOST_ALONE])
+    yield from (c.way(41 + k) * together for k in range(2))
 
 
 def _looked(c: Open, way: Tensor) -> bool:
@@ -208,7 +207,7 @@ def _looked(c: Open, way: Tensor) -> bool:
 def _outside(c: Open, ways: Sequence[Tensor]) -> Tensor:
     """Rows whose claim is no mean of the gradients nearby along some of the ways (bool, K)."""
     nearby, directions = torch.stack(c.nearby), torch.stack([*ways]) * c.values.scale
-    seen, said = nearby @ directions.T, c.mine.nan_to_num(0.0, 0.0, 0.0) @ directions.T
+    seen, said = nearby @ directions.T, finite_part(c.mine) @ directions.T
     size = (nearby.abs().amax(dim=0) @ directions.abs().T).clamp_min(1e-300)
     room = (ROOM + c.asked.rtol) * size
     return ((said < seen.amin(dim=0) - room) | (said > seen.amax(dim=0) + room)).any(dim=1)
@@ -220,6 +219,7 @@ def _one_sided(c: Open, torn: Tensor) -> None:
     A middle order statistic of equal values has slope 0 along every coordinate, and gradient 1 for one. What
     is inside for each alone may be too much for all: a maximum gives its gradient to equal entries once.
     """
+    unsure = OPEN if c.asked.declared else UNSEEN
     for k, column in torn.nonzero().tolist():
         found = c.slopes.get(column)
         inside = False
@@ -227,24 +227,23 @@ def _one_sided(c: Open, torn: Tensor) -> None:
             _, error, low, high = (t[k] for t in c.weighed(found))
             room, a = float(error) + c.bar(k, column), float(c.mine[k, column])
             inside = float(low) - room <= a <= float(high) + room
-        c.state[k, column] = RIGHT if inside else OPEN if c.asked.declared else UNSEEN
-        c.reasons.setdefault((c.owner[k], c.start_of(column)), Reason.KINK)
-    beyond = torn & _beyond_together(c, torn.any(dim=0) & (c.values.scale > 0))[:, None]
-    c.state[beyond] = OPEN if c.asked.declared else UNSEEN
+        c.state[k, column] = RIGHT if inside else unsure
+        c.reasons.setdefault((c.owner[k], c.inputs.block_of(column)), Reason.KINK)
+    c.state[torn & _beyond_together(c, torn.any(dim=0) & (c.values.scale > 0))[:, None]] = unsure
 
 
 def _beyond_together(c: Open, columns: Tensor) -> Tensor:
     """Rows whose claim is no mean of the slopes nearby along some columns together (bool, K)."""
     beyond, way = torch.zeros(len(c.mine), dtype=torch.bool), columns.double()
-    if not bool(columns.any()) or c.left < TOGETHER or len(c.values.steps.levels) <= 3:
+    if not columns.any() or c.left < TOGETHER or len(c.steps.levels) <= 3:
         return beyond
-    inward, step = c.values.inward, c.values.steps.levels[2]
-    v = torch.where(inward != 0, inward, 1.0) * way * c.values.scale[columns].min()
-    each = [way, *(probe(len(way), c.asked.key + 71 + k) for k in range(2))]
+    step = c.steps.levels[2]
+    v = c.values.turned(way) * c.values.scale[columns].min()
+    each = [way, *(c.way(71 + k) for k in range(2))]
     ways = (sign * BESIDE * w for w in each for sign in (1.0, -1.0))
-    points = (c.values.beside(torch.where(inward != 0, w.abs() * inward, w)) for w in ways)
+    points = (c.values.beside(c.values.turned(w)) for w in ways)
     nearby = torch.stack([c.u @ point.first_difference(v, step)[0] for point in points])
-    said = c.mine.nan_to_num(0.0, 0.0, 0.0) @ v
-    noise = SAFETY * c.values.steps.epsilon / step * (c.u.abs() @ c.values.centre.abs())
+    said = finite_part(c.mine) @ v
+    noise = SAFETY * c.steps.epsilon / step * (c.u.abs() @ c.values.centre.abs())
     room = noise + OF_A_SLOPE * nearby.abs().amax(dim=0)
     return (said < nearby.amin(dim=0) - room) | (said > nearby.amax(dim=0) + room)

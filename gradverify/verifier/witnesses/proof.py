@@ -9,61 +9,56 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
-from gradverify.verifier.witnesses.answers import Asked, Entry, Wrong
-from gradverify.verifier.witnesses.claim import Claim, Map
-from gradverify.verifier.witnesses.rounding import FACTOR, survives_float32
+from gradverify.verifier.witnesses.answers import Asked, Entry, Numbers, Wrong
+from gradverify.verifier.witnesses.claim import Map
+from gradverify.verifier.witnesses.rounding import FACTOR, finite_part, survives_float32
 from gradverify.verifier.witnesses.values import EPSILON, FLOAT32, Difference, alone, differences, probe
 
 OF_MEDIAN_ZERO = 1e-3
 """Share of the largest entry that scales the tolerance where most entries of a row are zero."""
 
 
-def pairs_of(problem: Map) -> list[tuple[int, int]]:
+def pairs_of(problem: Map) -> list[Numbers]:
     """Every (output, input)."""
     outputs, inputs = len(problem.outputs.blocks), len(problem.primals)
     return [(o, i) for o in range(outputs) for i in range(inputs)]
 
 
-def compared(asked: Asked) -> dict[tuple[int, int], Wrong] | Raised | None:
+def compared(asked: Asked) -> dict[Numbers, Wrong] | Raised | None:
     """Pairs in which claim and derived differ, for a dense grad_output of each output; None without one."""
-    outputs, witness = asked.problem.outputs, asked.witness
-    if witness is None:
-        return None
+    outputs = asked.problem.outputs
     u = probe(outputs.size, asked.key + 5)
     cotangents = torch.stack([alone(u, rows) for rows in outputs.slices])
     cotangents = cotangents if len(cotangents) < 2 else torch.cat([cotangents, u[None]])
     if isinstance(asked.problem, VjpProblem) and len(cotangents) > 1:
-        together = _both(asked, witness, u[None])
-        if not isinstance(together, tuple) or not bool(differing(asked, *together, u[None]).any()):
-            return {} if isinstance(together, tuple) else together
-    found_of_each = _both(asked, witness, cotangents)
-    if not isinstance(found_of_each, tuple):
-        return found_of_each
-    mine, theirs = found_of_each
+        together = _both(asked, u[None])
+        if not isinstance(together, tuple):
+            return together
+        if not differing(asked, *together, u[None]).any():
+            return {}
+    both = _both(asked, cotangents)
+    if not isinstance(both, tuple):
+        return both
+    mine, theirs = both
     first = isinstance(asked.problem, CallProblem)
-    if first and asked.declared and bool((theirs.isnan() & mine.isfinite()).any()):
+    if first and asked.declared and (theirs.isnan() & mine.isfinite()).any():
         return None  # derived is no number where the claim is one: values are asked
     off = differing(asked, mine, theirs, cotangents)
-    found: dict[tuple[int, int], Wrong] = {}
-    full = [o for o, b in enumerate(outputs.blocks) if b.stop > b.start]
-    for k, output in enumerate(full):
+    found: dict[Numbers, Wrong] = {}
+    for k, output in enumerate(outputs.filled):
         for i, own in enumerate(asked.values.inputs.blocks):
             here = off[k, own.span].nonzero()[:, 0].tolist()
             if here:
                 j = own.start + here[0]
                 entry = Entry(None, j, float(mine[k, j]), float(theirs[k, j]), torch.inf)
-                found[output, i] = Wrong(
-                    (entry,), len(here), off[k, own.span].numel(), 0.0, both=False, again=True
-                )
-    return found if found or not bool(off.any()) else None  # of all outputs together alone: nobody's yet
+                found[output, i] = Wrong((entry,), len(here), own.size, 0.0, both=False, again=True)
+    return found if found or not off.any() else None  # of all outputs together alone: nobody's yet
 
 
-def _both(asked: Asked, witness: Claim, cotangents: Tensor) -> tuple[Tensor, Tensor] | Raised | None:
+def _both(asked: Asked, cotangents: Tensor) -> tuple[Tensor, Tensor] | Raised | None:
     """Claim's gradients and derived's; None where derived raises."""
-    mine, theirs = asked.claim.rows(cotangents), witness.rows(cotangents)
-    if isinstance(mine, Raised):
-        return mine
-    return None if isinstance(theirs, Raised) else (mine, theirs)
+    mine, theirs = asked.claim.rows(cotangents), asked.derived_rows(cotangents)
+    return mine if isinstance(mine, Raised) else None if theirs is None else (mine, theirs)
 
 
 OF_FLOAT32 = FACTOR * FLOAT32.epsilon
@@ -74,7 +69,7 @@ def typical_of(rows: Tensor, inputs: Layout) -> Tensor:
     """The size of an ordinary entry of each row's part in an input (K × N): it scales the tolerance."""
     typical = torch.zeros_like(rows)
     for own in inputs.slices:
-        part = rows[:, own].abs().nan_to_num(0.0, 0.0, 0.0)
+        part = finite_part(rows[:, own].abs())
         middle, most = part.median(dim=1, keepdim=True).values, part.amax(dim=1, keepdim=True)
         typical[:, own] = torch.where(middle > 0, middle, OF_MEDIAN_ZERO * most)
     return typical
@@ -82,7 +77,7 @@ def typical_of(rows: Tensor, inputs: Layout) -> Tensor:
 
 def _bars(asked: Asked, rows: Tensor, cotangents: Tensor, rtol: Tensor) -> Tensor:
     """What gradients for the same grad_outputs may differ by (K × N): the tolerance, scaled by the row."""
-    size = rows.abs().nan_to_num(0.0, 0.0, 0.0)
+    size = finite_part(rows.abs())
     floor = typical_of(rows, asked.values.inputs)
     moves = (size * asked.values.scale).amax(dim=1, keepdim=True)  # numbers of that size may have cancelled
     scale = asked.values.scale
@@ -132,10 +127,11 @@ class Proof:
     confirms: bool
     """It closes for derived, too."""
     visible: float
+    """The smallest relative error that would have been seen, where it closed."""
     differs: bool
     """They differ in some entry although both close: in a row far below the mean, or in lost digits."""
     difference: Difference | None
-    """The last attempt, where it did not close."""
+    """The last attempt."""
     gradients: Tensor
     """Aᵀu for its grad_outputs (K × N)."""
 
@@ -145,46 +141,35 @@ def proved(asked: Asked) -> Proof | Raised:
     gradients, theirs = torch.zeros(0, len(asked.values.x)), None
     closed = confirms = differs = False
     held = asked.values.held
-    last: Difference | None = None
-    limit = 0.0
+    made: Difference | None = None
     for made in differences(asked.values, asked.key, asked.values.direction(asked.key)):
-        last = made
         if not len(gradients):
-            sizes = torch.tensor([size for _, size in made.cotangents], dtype=torch.float64)[:, None]
-            cotangents = torch.stack([u for u, _ in made.cotangents]) * sizes
-            found = asked.claim.rows(cotangents)
-            if isinstance(found, Raised):
-                return found
-            gradients = found / sizes
-            given = asked.witness.rows(cotangents) if asked.witness is not None else None
-            theirs = None if given is None or isinstance(given, Raised) else given / sizes
+            given = made.cotangents * made.sizes
+            mine = asked.claim.rows(given)
+            if isinstance(mine, Raised):
+                return mine
+            gradients, theirs = mine / made.sizes, asked.derived_rows(given)
+            theirs = None if theirs is None else theirs / made.sizes
         confirms = confirms or (theirs is not None and _closes(made, theirs))
-        if _closes(made, gradients) and not (held is not None and bool(gradients[:, held].any())):
-            closed, limit = True, made.limit
+        closed = _closes(made, gradients) and not (held is not None and gradients[:, held].any())
+        if closed:
             break
     if confirms:
         asked.trust.confirmed = True
     elif closed and theirs is not None:
         asked.trust.refuted = True
-    if closed and confirms and theirs is not None and last is not None:
-        u = torch.stack([u for u, _ in last.cotangents])
-        differs = bool(differing(asked, gradients, theirs, u).any()) or (
+    if closed and confirms and theirs is not None and made is not None:
+        differs = bool(differing(asked, gradients, theirs, made.cotangents).any()) or (
             asked.declared
             and not asked.hides
             and not asked.values.steps.is_short
             and _loses_digits(gradients, theirs)
         )
-    return Proof(
-        closed=closed,
-        confirms=confirms,
-        visible=limit,
-        differs=differs,
-        difference=last,
-        gradients=gradients,
-    )
+    visible = 0.0 if made is None else made.limit
+    return Proof(closed, confirms, visible, differs, made, gradients)
 
 
 def _closes(made: Difference, gradients: Tensor) -> bool:
     if made.is_flat:
         return bool((gradients[:, made.taken != 0] == 0).all())
-    return all(made.residual(k, g) <= made.limit for k, g in enumerate(gradients))
+    return made.closes(gradients, made.limit)

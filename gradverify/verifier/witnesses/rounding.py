@@ -253,9 +253,9 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
     def of(self, tensor: Tensor) -> frozenset[torch.dtype]:
         """Short formats that a tensor has gone through."""
         known: frozenset[torch.dtype] = self.through.get(tensor, frozenset())
-        if self.every and tensor.dtype in EIGHT_BITS:
-            return known | {tensor.dtype}
-        return known | {tensor.dtype} if tensor.dtype in SHORT and self._moves(tensor) else known
+        is_quantised = self.every and tensor.dtype in EIGHT_BITS
+        is_short = is_quantised or (tensor.dtype in SHORT and self._moves(tensor))
+        return known | {tensor.dtype} if is_short else known
 
 
 def _has_levels(one: Tensor) -> bool:
@@ -274,6 +274,11 @@ def operations(call: Callable[[], object]) -> int | None:
 
 def _is_float(one: Tensor) -> bool:
     return one.is_floating_point() and one.dtype not in EIGHT_BITS
+
+
+def finite_part(values: Tensor) -> Tensor:
+    """The values, and 0 for those that are not finite."""
+    return values.nan_to_num(0.0, 0.0, 0.0)
 
 
 def survives_float32(values: Tensor) -> Tensor:
@@ -304,7 +309,7 @@ def spread(
     graded = _drawn(call, [_moved(x, k * epsilon**APART, 57) for k in (-2, -1, 1, 2)], epsilon)
     if graded is None:
         return None
-    line = torch.stack([graded[0], graded[1], found[0], graded[2], graded[3]])
+    line = torch.cat([graded[:2], found[:1], graded[2:]])
     bend = (line[:-2] - 2 * line[1:-1] + line[2:]).abs().amax(0).nan_to_num(0.0) / 2
     whole = torch.maximum(_deviation(found), bend)
     if not branches:
@@ -352,6 +357,6 @@ def explained(spread_of: Tensor, rows: Tensor, unseen: Tensor | None) -> Tensor:
     allowed = FACTOR * spread_of
     if unseen is None:
         return allowed
-    size = rows.abs().nan_to_num(0.0, 0.0, 0.0)
+    size = finite_part(rows.abs())
     cap = torch.maximum(OF_A_ROW * size.amax(dim=1, keepdim=True), OF_ALL * size.max())
     return torch.minimum(allowed, torch.maximum(cap, unseen))

@@ -20,6 +20,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -98,11 +99,11 @@ FLOAT32 = Steps(
 )
 """Of what computes in float32 (`design.md`, *Widened*)."""
 
-TWO_SIDED = ((-3, -2, -1, 1, 2, 3), (-1 / 60, 9 / 60, -45 / 60, 45 / 60, -9 / 60, 1 / 60))
-TWO_SIDED_LOW = ((-2, -1, 1, 2), (1 / 12, -8 / 12, 8 / 12, -1 / 12))
-ONE_SIDED = ((0, 1, 2, 3, 4, 5, 6), (-147 / 60, 360 / 60, -450 / 60, 400 / 60, -225 / 60, 72 / 60, -10 / 60))
-ONE_SIDED_LOW = ((0, 1, 2, 3, 4), (-25 / 12, 48 / 12, -36 / 12, 16 / 12, -3 / 12))
-"""Offsets and weights of sixth and fourth order; weights add up to zero."""
+TWO_SIDED = {-3: -1 / 60, -2: 9 / 60, -1: -45 / 60, 1: 45 / 60, 2: -9 / 60, 3: 1 / 60}
+TWO_SIDED_LOW = {-2: 1 / 12, -1: -8 / 12, 1: 8 / 12, 2: -1 / 12}
+ONE_SIDED = {0: -147 / 60, 1: 360 / 60, 2: -450 / 60, 3: 400 / 60, 4: -225 / 60, 5: 72 / 60, 6: -10 / 60}
+ONE_SIDED_LOW = {0: -25 / 12, 1: 48 / 12, 2: -36 / 12, 3: 16 / 12, 4: -3 / 12}
+"""Weights of sixth and fourth order by the number of steps; they add up to zero."""
 
 GAIN = {True: 1.1, False: 12.7}
 """What a unit of noise in f is in D6, in units of 1/step: the root of the summed squares of the weights."""
@@ -137,8 +138,7 @@ def scales_of(x: Tensor, inputs: Layout) -> Tensor:
     return scales
 
 
-@dataclass(frozen=True)
-class Slope:
+class Slope(NamedTuple):
     """The derivative of every row along one direction (M)."""
 
     value: Tensor
@@ -153,9 +153,18 @@ class Slope:
         """Rows whose one-sided slopes differ beyond their errors (bool, M)."""
         return self.high > self.low
 
+    @staticmethod
+    def smooth(value: Tensor, error: Tensor) -> Slope:
+        """Of rows without a kink."""
+        return Slope(value, error, value, value)
+
     def times(self, factor: float) -> Slope:
         """The slope along the direction times a positive factor."""
-        return Slope(*(factor * one for one in (self.value, self.error, self.low, self.high)))
+        return Slope(*(factor * one for one in self))
+
+    def where(self, chosen: Tensor, other: Slope) -> Slope:
+        """The slope in the chosen rows, the other one elsewhere."""
+        return Slope(*(torch.where(chosen, mine, its) for mine, its in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -265,17 +274,18 @@ class Values:
             return torch.full((self.outputs.size,), torch.nan, dtype=torch.float64)
         return self.outputs.flatten(result.value)
 
+    def turned(self, v: Tensor) -> Tensor:
+        """A direction (N) turned inwards at the ends of a declared range."""
+        return torch.where(self.inward != 0, v.abs() * self.inward, v)
+
     def direction(self, key: int, columns: Tensor | slice | None = None) -> Tensor:
         """A random direction (N), of some columns alone; each entry moves by about its own scale."""
-        v = probe(len(self.x), key)
-        v = torch.where(self.inward != 0, v.abs() * self.inward, v) * self.scale
+        v = self.turned(probe(len(self.x), key)) * self.scale
         return v if columns is None else alone(v, columns)
 
     def unit(self, column: int) -> Tensor:
         """The direction of one coordinate, as long as its scale."""
-        v = torch.zeros_like(self.x)
-        v[column] = self.scale[column] * (self.inward[column] if self.inward[column] != 0 else 1.0)
-        return v
+        return alone(self.turned(self.scale), slice(column, column + 1))
 
     def _moved(self, v: Tensor, step: float) -> tuple[Callable[[float], Tensor], Tensor]:
         """F at multiples of a step along v, and the direction of the steps that are really taken."""
@@ -287,31 +297,29 @@ class Values:
         return value, taken / step
 
     def _two_sided(self, v: Tensor) -> bool:
-        return not bool(((self.inward != 0) & (v != 0)).any())
+        return not ((self.inward != 0) & (v != 0)).any()
 
     def first_difference(self, v: Tensor, step: float) -> tuple[Tensor, Tensor]:
         """D4 along v (M) from four values, and the direction that the steps really took (N)."""
-        offsets, weights = TWO_SIDED_LOW if self._two_sided(v) else ONE_SIDED_LOW
+        weights = TWO_SIDED_LOW if self._two_sided(v) else ONE_SIDED_LOW
         value, taken = self._moved(v, step)
-        return _combined({k: value(k) for k in offsets}, offsets, weights) / step, taken
+        return _combined({k: value(k) for k in weights}, weights) / step, taken
 
     def at_level(self, v: Tensor, step: float) -> Level:
         """D6 along v with what it takes to know its error."""
         two = self._two_sided(v)
         value, _ = self._moved(v, step)
-        offsets, weights = TWO_SIDED if two else ONE_SIDED
-        f = {k: value(k) for k in offsets}
-        low_offsets, low_weights = TWO_SIDED_LOW if two else ONE_SIDED_LOW
-        d6 = _combined(f, offsets, weights) / step
-        d4 = _combined(f, low_offsets, low_weights) / step
-        row = [self.centre if k not in f else f[k] for k in (range(-3, 4) if two else range(7))]  # noqa: SIM401
+        sixth, fourth = (TWO_SIDED, TWO_SIDED_LOW) if two else (ONE_SIDED, ONE_SIDED_LOW)
+        f = {k: value(k) for k in sixth}
+        d6, d4 = _combined(f, sixth) / step, _combined(f, fourth) / step
+        f[0] = self.centre
+        row = torch.stack([f[k] for k in sorted(f)])
         pairs = zip((1, -6, 15, -20, 15, -6, 1), row, strict=True)
         noise = 2 * torch.stack([c * r for c, r in pairs]).sum(0).abs() / SIXTH
-        floor = self.steps.epsilon * torch.stack(row).abs().amax(dim=0)
-        floor = floor if self.noise is None else torch.maximum(floor, self.noise)
+        floor = self.steps.epsilon * row.abs().amax(dim=0)
         noise = torch.maximum(noise, self.steps.epsilon * self.centre.abs())
         if self.noise is not None:
-            noise = torch.maximum(noise, self.noise)
+            floor, noise = torch.maximum(floor, self.noise), torch.maximum(noise, self.noise)
         truncation = (d6 - d4).abs()
         apart = ~(truncation <= CONVERGED * d6.abs())
         shaped = truncation > FACTOR * GAIN[two] * floor / step
@@ -328,49 +336,39 @@ class Values:
             best, error = _best_of(levels)
             fine = bool((error <= FINE * (best.abs() + best.abs().nan_to_num(0.0).mean())).all())
             if fine and number != 1:  # the noise of that step shows at the next alone
-                return Slope(best, error, best, best)
+                return Slope.smooth(best, error)
             if number == 1 and self._two_sided(v):
                 kinks = self._with_kinks(v, share, best, error)
-                if bool((kinks.kink | (error <= SMOOTH * best.abs())).all()):
+                if (kinks.kink | (error <= SMOOTH * best.abs())).all():
                     return kinks
         if kinks is None:
-            return Slope(best, error, best, best)
-        at = kinks.kink
-        pairs = ((kinks.value, best), (kinks.error, error), (kinks.low, best), (kinks.high, best))
-        return Slope(*(torch.where(at, one, other) for one, other in pairs))
+            return Slope.smooth(best, error)
+        return kinks.where(kinks.kink, Slope.smooth(best, error))
 
     def at_step(self, v: Tensor, step: float) -> Slope:
         """The derivative along v by one step alone: a fast part of forward is no noise at a short one."""
         level = self.at_level(v, step)
         error = torch.where(level.far, torch.inf, level.error(torch.zeros_like(level.noise)))
-        return Slope(level.value, error, level.value, level.value)
+        return Slope.smooth(level.value, error)
 
     def _with_kinks(self, v: Tensor, share: float, best: Tensor, error: Tensor) -> Slope:
         """The slope, with both one-sided slopes where they stay apart as the step shrinks."""
         doubtful = error > SMOOTH * best.abs()
-        if not bool(doubtful.any()):
-            return Slope(best, error, best, best)
+        if not doubtful.any():
+            return Slope.smooth(best, error)
         sides = []
-        for step in self.steps.near:
-            value, _ = self._moved(v, step * share)
-            sides.append(
-                ((self.centre - value(-1)) / (step * share), (value(1) - self.centre) / (step * share))
-            )
-        (l1, r1), (l2, r2) = sides
-        noise = 4 * self.steps.epsilon * self.centre.abs() / (self.steps.near[1] * share)
+        for step in (near * share for near in self.steps.near):
+            value, _ = self._moved(v, step)
+            sides += [(self.centre - value(-1)) / step, (value(1) - self.centre) / step]
+        l1, r1, l2, r2 = sides
+        noise = 4 * self.steps.epsilon * self.centre.abs() / step
         before, now = (r1 - l1) / 2, (r2 - l2) / 2
-        stays = (
-            before - now
-        ).abs() <= KINK * before.abs()  # a jump's would grow as 1/step, curvature's shrink
+        # A jump's would grow as 1/step, curvature's shrink.
+        stays = (before - now).abs() <= KINK * before.abs()
         kink = doubtful & stays & (now.abs() > 20 * noise) & (now.abs() > 1e-5 * (l2.abs() + r2.abs()))
-        low = torch.minimum(torch.minimum(l1, r1), torch.minimum(l2, r2))
-        high = torch.maximum(torch.maximum(l1, r1), torch.maximum(l2, r2))
-        return Slope(
-            torch.where(kink, (low + high) / 2, best),
-            torch.where(kink, (l1 - l2).abs() + (r1 - r2).abs() + noise, error),
-            torch.where(kink, low, best),
-            torch.where(kink, high, best),
-        )
+        low, high = torch.stack(sides).aminmax(dim=0)
+        spread_of = (l1 - l2).abs() + (r1 - r2).abs() + noise
+        return Slope((low + high) / 2, spread_of, low, high).where(kink, Slope.smooth(best, error))
 
     def weights(self, d: Tensor, key: int, rows: slice | None = None) -> Tensor:
         """A grad_output (M) that weighs each row by its own slope; zero elsewhere."""
@@ -381,12 +379,10 @@ class Values:
         return u if rows is None else alone(u, rows)
 
 
-def _combined(f: Mapping[int, Tensor], offsets: Sequence[int], weights: Sequence[float]) -> Tensor:
+def _combined(f: Mapping[int, Tensor], weights: Mapping[int, float]) -> Tensor:
     """The weighted sum of values, as differences of pairs: exactly zero where none of them differs."""
-    pairs = [
-        (f[k], f[-k] if -k in f and k else f[0], w) for k, w in zip(offsets, weights, strict=True) if k > 0
-    ]
-    return torch.stack([w * (there - here) for there, here, w in pairs]).sum(0)
+    each = [w * (f[k] - f[-k if -k in f else 0]) for k, w in weights.items() if k > 0]
+    return torch.stack(each).sum(0)
 
 
 @dataclass(frozen=True)
@@ -399,14 +395,20 @@ class Difference:
     """The direction that was really taken (N)."""
     limit: float
     """What the residual must stay below, in units of a row's own slope."""
-    cotangents: tuple[tuple[Tensor, float], ...]
-    """(grad_output, how many times as large backward gets it)."""
+    cotangents: Tensor
+    """Its grad_outputs (K × M)."""
+    sizes: Tensor
+    """How many times as large backward gets each of them (K × 1)."""
 
-    def residual(self, number: int, gradient: Tensor) -> float:
-        """|u·Jv - (Aᵀu)·v| for one of the grad_outputs, `gradient` being Aᵀu (N)."""
-        u, _ = self.cotangents[number]
+    def closes(self, gradients: Tensor, limit: float) -> bool:
+        """Whether the residual of each grad_output is within a limit, `gradients` being Aᵀu (K × N)."""
+        each = zip(self.cotangents, gradients, strict=True)
+        return all(self._residual(u, gradient) <= limit for u, gradient in each)
+
+    def _residual(self, u: Tensor, gradient: Tensor) -> float:
+        """|u·Jv - (Aᵀu)·v|."""
         there = self.taken != 0
-        if not bool(gradient[there].isfinite().all()):
+        if not gradient[there].isfinite().all():
             return torch.inf
         expected = torch.where(u != 0, u * self.slope, 0.0).sum()
         return abs(float(expected - torch.where(there, gradient * self.taken, 0.0).sum()))
@@ -419,13 +421,14 @@ class Difference:
 
 def differences(values: Values, key: int, v: Tensor) -> Iterator[Difference]:
     """The attempts at a proof along v, in order of cost, as far as forward is finite there."""
-    cotangents: tuple[tuple[Tensor, float], ...] = ()
+    cotangents = sizes = torch.zeros(0, 1, dtype=torch.float64)
     for step, limit in values.steps.proofs:
         slope, taken = values.first_difference(v, step)
-        if not bool(slope.isfinite().all()):
+        if not slope.isfinite().all():
             continue
-        if not cotangents:
-            rows = enumerate(values.outputs.slices, key + 11)
-            each = [(values.weights(slope, k, own), 2.0**-20) for k, own in rows]
-            cotangents = ((values.weights(slope, key + 7), -LARGE), *each)
-        yield Difference(slope, taken, limit * max(1, values.outputs.size) ** 0.5, cotangents)
+        if not len(cotangents):
+            each = [values.weights(slope, k, own) for k, own in enumerate(values.outputs.slices, key + 11)]
+            cotangents = torch.stack([values.weights(slope, key + 7), *each])
+            sizes = torch.full_like(cotangents[:, :1], 2.0**-20)
+            sizes[0] = -LARGE
+        yield Difference(slope, taken, limit * max(1, values.outputs.size) ** 0.5, cotangents, sizes)

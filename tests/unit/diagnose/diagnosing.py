@@ -19,7 +19,7 @@ from gradverify.model import (
 )
 from gradverify.session.outcome import merge_findings
 from gradverify.verifier.process.run import verify
-from gradverify.verifier.verify.building import Live
+from gradverify.verifier.verify.verification import Live
 
 SIZES = {"b": 3, "n": 4, "m": 5, "k": 6, "d": 2}
 OTHER_SIZES = {"b": 5, "n": 3, "m": 4, "k": 7, "d": 6}

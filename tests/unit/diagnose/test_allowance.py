@@ -9,9 +9,9 @@ from gradverify.model import Effort, InputSource, Parameter, Settings, Target, T
 from gradverify.verifier import guard
 from gradverify.verifier.process.run import verify
 from gradverify.verifier.verify import kept, shrinking
-from gradverify.verifier.verify.building import Live
 from gradverify.verifier.verify.kept import LEAST, Allowance
 from gradverify.verifier.verify.shrinking import MOST_CALLS
+from gradverify.verifier.verify.verification import Live
 
 from .diagnosing import OTHER_SIZES, SIZES, case_at
 

@@ -20,7 +20,7 @@ from gradverify.model import (
 )
 from gradverify.session.outcome import merge_findings
 from gradverify.verifier.process.run import verify
-from gradverify.verifier.verify.building import Live
+from gradverify.verifier.verify.verification import Live
 
 from .diagnosing import OTHER_SIZES, SIZES, case_at, findings_on
 

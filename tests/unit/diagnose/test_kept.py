@@ -10,7 +10,7 @@ from gradverify.model import InputSource, Parameter, Settings, Target, TargetKin
 from gradverify.verifier.diagnose.edits import search
 from gradverify.verifier.diagnose.edits.rewrites import joint_shape
 from gradverify.verifier.process.run import verify
-from gradverify.verifier.verify.building import Live
+from gradverify.verifier.verify.verification import Live
 
 from .diagnosing import OTHER_SIZES, SIZES, case_at
 

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from gradverify.verifier.neighbours.structures import OF_CONSTANTS
-from gradverify.verifier.neighbours.values import INTEGERS, integers_like
+from gradverify.verifier.neighbours.values import INTEGERS, OF_CONSTANTS, integers_like
 
 ELSEWHERE = torch.device("meta")
 """A device beside the CPU that every machine has."""

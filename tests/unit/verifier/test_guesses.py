@@ -23,7 +23,7 @@ from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.neighbours.asking import Neighbour, Row, is_right
 from gradverify.verifier.neighbours.guesses import AT_GUESSES, WHERE_FORWARD_CONVERGES, Excuses, guarded
 from gradverify.verifier.neighbours.meant import no_derivative_meant
-from gradverify.verifier.neighbours.structures import OF_STRUCTURES, of_any_structure
+from gradverify.verifier.neighbours.values import OF_STRUCTURES, of_any_structure
 from gradverify.verifier.numerics.problem import CallProblem, Layout
 from gradverify.verifier.questions.findings import CheckResult
 from gradverify.verifier.questions.subject import Sample, Subject

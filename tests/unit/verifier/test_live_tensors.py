@@ -14,7 +14,7 @@ from gradverify.model import Case, InputSource, Settings, TargetPlan, TensorInpu
 from gradverify.verifier.inputs.tensors import MANY
 from gradverify.verifier.process.run import verify
 from gradverify.verifier.targets.discover import describe_target
-from gradverify.verifier.verify.building import Live
+from gradverify.verifier.verify.verification import Live
 
 ENTRIES = 2 * MANY
 

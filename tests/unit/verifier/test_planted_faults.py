@@ -16,7 +16,7 @@ from gradverify.events import Found, Verify
 from gradverify.model import Case, InputSource, Settings, Severity, TargetPlan, TensorInput
 from gradverify.verifier.process.run import verify
 from gradverify.verifier.targets.discover import describe_target
-from gradverify.verifier.verify.building import Live
+from gradverify.verifier.verify.verification import Live
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 from faults import FAULTS, Scope, fault_named

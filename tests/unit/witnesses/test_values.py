@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradverify.verifier.witnesses.claim import units
-from gradverify.verifier.witnesses.conflict import OTHER_SHARE
+from gradverify.verifier.witnesses.judge import OTHER_SHARE
 from gradverify.verifier.witnesses.values import FLOAT32, Values
 
 FORMS = {
