@@ -38,6 +38,9 @@ SAFETY = 10.0
 REACH = 2.0**-8
 """An entry near zero is moved by this share of its tensor's typical magnitude."""
 
+REACH_OF_ZERO = 2.0**-4
+"""The same of a zero where a format has few digits: near other numbers a kink at zero would be met."""
+
 WEIGHED = 1024.0
 """A row this much smaller than the mean slope is weighed by that, and not by its own size."""
 
@@ -126,15 +129,19 @@ def alone(u: Tensor, chosen: Tensor | slice) -> Tensor:
     return made
 
 
-def scales_of(x: Tensor, inputs: Layout) -> Tensor:
-    """The magnitude of each entry (N), kept near its tensor's typical one; 0 where it is not finite."""
+def scales_of(x: Tensor, inputs: Layout, of_zero: float = REACH) -> Tensor:
+    """The magnitude of each entry (N), kept near its tensor's typical one; 0 where it is not finite.
+
+    That of a zero is the share `of_zero` of the typical one.
+    """
     scales = torch.zeros_like(x)
     for own in inputs.slices:
         size = x[own].abs()
         known = size[(size > 0) & size.isfinite()]
         typical = float(known.median()) if known.numel() else 1.0
         highest = max(typical, float(known.min()) / REACH) if known.numel() else 1.0
-        scales[own] = torch.where(size.isfinite(), size.clamp(REACH * typical, highest), 0.0)
+        near = torch.where(size == 0, of_zero * typical, size.clamp(REACH * typical, highest))
+        scales[own] = torch.where(size.isfinite(), near, 0.0)
     return scales
 
 
@@ -231,7 +238,7 @@ class Values:
         self.problem, self.steps = problem, steps
         self.inputs, self.outputs = Layout.of(problem.primals), problem.outputs
         self.x = self.inputs.flatten(problem.primals)
-        self.scale = scales_of(self.x, self.inputs)
+        self.scale = scales_of(self.x, self.inputs, REACH_OF_ZERO if steps.is_short else REACH)
         self.held = held
         if held is not None:
             self.scale = torch.where(held, 0.0, self.scale)
