@@ -117,3 +117,10 @@ EXPECTED |= {
     )
 }  # fmt: skip
 """Wrong where a guess must lead, on pain of a false pass."""
+
+for name in ("FirstGates", "TapsOfOneLength"):  # at some seeds what is guessed leads nowhere
+    EXPECTED["bare", name, "without spec"] |= {"or_else": {"inconclusive"}, "may": {"GV109"}}
+for name in ("SemiDualForgets", "HingesInFloat32"):
+    EXPECTED["bare", name, "without spec"] = {
+        "status": "failed", "or_else": {"inconclusive"}, "may": {"GV101", "GV109"},
+    }  # fmt: skip
