@@ -32,7 +32,6 @@ from gradverify.verifier.questions.witnessing import (
     second_asked,
     second_problem,
 )
-from gradverify.verifier.ranks.placement import columns_of_ranks
 from gradverify.verifier.targets.discover import backward_name
 from gradverify.verifier.verify.kept import Build, Kept, Place
 from gradverify.verifier.witnesses.answers import Budget, Judgement, NotJudged, Right
@@ -79,6 +78,8 @@ def _of_ranks(sample: Sample) -> OfRanks | None:
         if isinstance(rows, Raised):
             return None
         claimed.append(rows)
+    from gradverify.verifier.ranks.placement import columns_of_ranks  # noqa: PLC0415 - of a target on ranks
+
     tensors = [a for a in sample.arguments if isinstance(a.value, Tensor)]
     columns = tuple(
         columns_of_ranks(placed.gradient, a.value.shape, world)

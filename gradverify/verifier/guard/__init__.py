@@ -151,6 +151,15 @@ class EndsTheTargetError(RuntimeError):
     """What no check can make a value of: whatever is asked of the target from here on fails too."""
 
 
+class OutOfStepError(EndsTheTargetError):
+    """Ranks wait for what will never come, or one of them has ended: none of them answers any more."""
+
+    def __init__(self, message: str, doing: str = "") -> None:
+        """`doing` is what they were asked for, as `in backward`."""
+        super().__init__(f"{message} ({doing})" if doing else message)
+        self.in_backward = doing == "in backward"
+
+
 class NotJudgedError(EndsTheTargetError):
     """Nothing can be said of the target, and nothing is wrong with it."""
 

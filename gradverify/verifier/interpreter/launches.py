@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from gradverify.verifier.guard.devices import accelerators
-from gradverify.verifier.interpreter import bounds, libdevice
 
 INTERPRET = "TRITON_INTERPRET"
 """`triton.jit` reads it when a kernel is defined: 1 has kernels run in Python, on tensors of the CPU.
@@ -69,6 +68,8 @@ def watch_kernels() -> None:
 
     wrapped.is_watched = True  # type: ignore[attr-defined]
     interpreter._implicit_cvt = wrapped  # noqa: SLF001 - looked up anew at each launch
+    from gradverify.verifier.interpreter import bounds, libdevice  # noqa: PLC0415 - where Triton interprets
+
     builder: Any = interpreter.interpreter_builder
     place = builder.set_grid_idx
 

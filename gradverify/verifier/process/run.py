@@ -10,8 +10,7 @@ from collections.abc import Generator, Iterator
 from gradverify.events import AllowanceSpent, DiagnosisStarted, Event, Found, Verify
 from gradverify.verifier import guard
 from gradverify.verifier.diagnose import is_diagnosed, wants_a_change
-from gradverify.verifier.guard import NotJudgedError
-from gradverify.verifier.ranks.world import OutOfStepError
+from gradverify.verifier.guard import NotJudgedError, OutOfStepError
 from gradverify.verifier.verify.kept import Allowance
 from gradverify.verifier.verify.loop import verified
 from gradverify.verifier.verify.shrinking import with_smaller_inputs

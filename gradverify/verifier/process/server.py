@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -48,7 +48,6 @@ from gradverify.verifier.interpreter.launches import interpret_kernels, watch_ke
 from gradverify.verifier.numerics.calling import bits_of
 from gradverify.verifier.process.run import verify
 from gradverify.verifier.questions.subject import first_line
-from gradverify.verifier.ranks.worlds import Worlds, worlds_of
 from gradverify.verifier.targets.discover import describe_target, discover, target_behind, why_no_target
 from gradverify.verifier.targets.importing import (
     FailedPackage,
@@ -58,6 +57,9 @@ from gradverify.verifier.targets.importing import (
     resolve,
 )
 from gradverify.verifier.verify.verification import Live, is_wanted
+
+if TYPE_CHECKING:  # loaded where a target runs on ranks
+    from gradverify.verifier.ranks.worlds import Worlds
 
 AS_LOADED = Surroundings.take()
 """Before any user code: workers are forked from a process that has this."""
@@ -233,7 +235,10 @@ class Server:
         names |= {name for case in plan.cases for name in (case.hook, *paths_of(case))}
         value = target_behind(self._find(request.target.attribute))
         named = {name: self._find(name) for name in names if name}
-        self._worlds = worlds_of(self._worlds, self._module, request)
+        if request.plan.ranks is not None or self._worlds is not None:
+            from gradverify.verifier.ranks.worlds import worlds_of  # noqa: PLC0415 - few targets have ranks
+
+            self._worlds = worlds_of(self._worlds, self._module, request)
         if self._worlds is not None:
             named |= {path: OnEachRank(path) for case in plan.cases for path in paths_of(case)}
         return Live(value, named, worlds=self._worlds, has_unreached=self._has_unreached)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -50,8 +50,10 @@ from gradverify.verifier.numerics.problem import (
     substitute,
 )
 from gradverify.verifier.questions.reading import Reader
-from gradverify.verifier.ranks.across import Across
 from gradverify.verifier.targets.operators import Operator
+
+if TYPE_CHECKING:  # loaded where a target runs on ranks
+    from gradverify.verifier.ranks.across import Across
 
 UserCode = Callable[..., Any]
 """What it takes and returns is not known."""

@@ -19,7 +19,7 @@ from torch.nn import Parameter
 
 from gradverify.model import Finding, Severity, Swept
 from gradverify.verifier import guard
-from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.guard import OutOfStepError, Raised, Returned
 from gradverify.verifier.guard.engine import run_every_node
 from gradverify.verifier.inputs.arguments import Argument, OfRanks
 from gradverify.verifier.numerics.calling import as_laid_out
@@ -34,7 +34,6 @@ from gradverify.verifier.questions.verified import (
     drawn_again,
     known,
 )
-from gradverify.verifier.ranks.world import OutOfStepError
 
 Way = tuple[str, Variant, Verified, Returned[Call] | Raised]
 """What the report calls it, how it is reported, and the call with the verified one that it must reproduce."""

@@ -20,7 +20,7 @@ import psutil
 
 from gradverify.events import FOLDERS_OF_RANKS
 from gradverify.model import RaisedError
-from gradverify.verifier.guard import EndsTheTargetError, NotJudgedError
+from gradverify.verifier.guard import EndsTheTargetError, NotJudgedError, OutOfStepError
 from gradverify.verifier.guard.devices import shares_a_gpu
 from gradverify.verifier.guard.raised_errors import RaisedElsewhereError
 from gradverify.verifier.ranks import starter
@@ -56,15 +56,6 @@ OF_GLOO = "/gloo/transport/"
 
 LOOK_MILLISECONDS = 100
 """Between two looks at what ranks are doing that do not answer."""
-
-
-class OutOfStepError(EndsTheTargetError):
-    """Ranks wait for what will never come, or one of them has ended: none of them answers any more."""
-
-    def __init__(self, message: str, doing: str = "") -> None:
-        """`doing` is what they were asked for, as `in backward`."""
-        super().__init__(f"{message} ({doing})" if doing else message)
-        self.in_backward = doing == "in backward"
 
 
 class RankBrokenError(EndsTheTargetError):

@@ -17,14 +17,13 @@ from gradverify.cases.smaller import at_sizes_of, sizes_of, smallest
 from gradverify.events import DiagnosisStarted, Event, Found
 from gradverify.model import Case, Finding, Point, Severity, TargetPlan, tensors_of
 from gradverify.rules import Family, rule
-from gradverify.verifier.guard import NotJudgedError, Raised
+from gradverify.verifier.guard import NotJudgedError, OutOfStepError, Raised
 from gradverify.verifier.neighbours.meant import worst_entries
 from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.questions.findings import wrong_gradient, wrong_second
 from gradverify.verifier.questions.orders import LINEAR, backward_raised, is_cut, nonlinear
 from gradverify.verifier.questions.subject import NoSample, Sample, prepare
 from gradverify.verifier.questions.witnessing import first_asked, rounding_of, second_asked, slopes
-from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verify.kept import Allowance, Build, Kept, Place
 from gradverify.verifier.witnesses.answers import Asked, Wrong
 from gradverify.verifier.witnesses.claim import units

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ from gradverify.model import (
 )
 from gradverify.rules import RULES, Family, rule
 from gradverify.verifier import guard
-from gradverify.verifier.guard import NotJudgedError, Raised, default_dtype
+from gradverify.verifier.guard import NotJudgedError, OutOfStepError, Raised, default_dtype
 from gradverify.verifier.guard.devices import exact_arithmetic, others
 from gradverify.verifier.inputs.arguments import build_arguments, seeded
 from gradverify.verifier.inputs.native_values import call_hook
@@ -49,10 +49,6 @@ from gradverify.verifier.questions.subject import (
     Surrogate,
     first_line,
 )
-from gradverify.verifier.ranks.across import Difference
-from gradverify.verifier.ranks.program import Program
-from gradverify.verifier.ranks.world import OutOfStepError
-from gradverify.verifier.ranks.worlds import Worlds
 from gradverify.verifier.targets.discover import (
     applied_functions,
     defaults_of,
@@ -63,6 +59,11 @@ from gradverify.verifier.targets.forward_itself import plain_forward
 from gradverify.verifier.targets.module_target import BuiltModule, ModuleState, Writes, build_module
 from gradverify.verifier.targets.operators import by_name_last, operator_of, with_keywords
 from gradverify.verifier.verify.kept import Kept, Place
+
+if TYPE_CHECKING:  # loaded where a target runs on ranks
+    from gradverify.verifier.ranks.across import Difference
+    from gradverify.verifier.ranks.program import Program
+    from gradverify.verifier.ranks.worlds import Worlds
 
 NATIVE_ASKED = "it is judged in its own dtypes, as requested"
 

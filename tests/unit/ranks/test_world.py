@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from gradverify.model import Target, TargetKind
-from gradverify.verifier.guard import NotJudgedError
+from gradverify.verifier.guard import NotJudgedError, OutOfStepError
 from gradverify.verifier.guard.raised_errors import RaisedElsewhereError
 from gradverify.verifier.ranks import starter
 from gradverify.verifier.ranks.collectives import Watched
 from gradverify.verifier.ranks.messages import Forward, Setup
-from gradverify.verifier.ranks.world import OutOfStepError, RankBrokenError, World
+from gradverify.verifier.ranks.world import RankBrokenError, World
 
 TARGET = Target("Copy", "Copy", TargetKind.CALLABLE, "m.py", 1)
 
