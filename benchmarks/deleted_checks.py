@@ -6,7 +6,7 @@ Each code of the rules in turn is withheld in every process where its findings l
 verifier, what the front makes of events, and the static rules. So is each cause, and each word that a line
 of the cover holds (`tests/support/decided.py`): a kind of sample, a way of calling, a guess. With --checks
 a function of `TABLE` finds nothing instead. The Functions whose line in `tests/cover/functions.txt` names
-what is deleted run first, then the tests that name it, then the whole cover and what stays of the zoo, until
+what is deleted run first, then the tests that name it, then what stays of the zoo, the whole cover and all commands and units, until
 one is red that is green with nothing deleted. gradverify knows nothing of this: what is deleted is patched
 as it is imported, by a `sitecustomize` in a temporary folder on PYTHONPATH. Results are kept in --json
 (deleted_checks.json; one each for shards that run at a time), and what is there does not run again. Options
@@ -238,6 +238,7 @@ def stages(deleted: Deletion) -> Iterator[list[str]]:
     yield [*named(deleted.words, "unit"), *named(deleted.words, "cli"), *named(deleted.words, "field")]
     yield ["tests/field", "tests/zoo"]
     yield ["tests/cover"]
+    yield ["tests/cli", "tests/unit"]
 
 
 def holding(deleted: Deletion) -> list[str]:
