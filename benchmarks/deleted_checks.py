@@ -6,11 +6,11 @@ Each code of the rules in turn is withheld in every process where its findings l
 verifier, what the front makes of events, and the static rules. So is each cause, and each word that a line
 of the cover holds (`tests/support/decided.py`): a kind of sample, a way of calling, a guess. With --checks
 a function of `TABLE` finds nothing instead. The Functions whose line in `tests/cover/functions.txt` names
-what is deleted run first, then the tests that name it, then what stays of the zoo, the whole cover and all commands and units, until
-one is red that is green with nothing deleted. gradverify knows nothing of this: what is deleted is patched
-as it is imported, by a `sitecustomize` in a temporary folder on PYTHONPATH. Results are kept in --json
-(deleted_checks.json; one each for shards that run at a time), and what is there does not run again. Options
-behind --tests are given to pytest, such as `--tests='--all-seeds'`.
+what is deleted run first, then the tests that name it, what stays of the zoo, the whole cover, and all
+commands and units, until one is red that is green with nothing deleted. gradverify knows nothing of this:
+what is deleted is patched as it is imported, by a `sitecustomize` in a temporary folder on PYTHONPATH.
+Results are kept in --json (deleted_checks.json; one each for shards that run at a time), and what is there
+does not run again. Options behind --tests are given to pytest, such as `--tests='--all-seeds'`.
 """
 
 from __future__ import annotations
