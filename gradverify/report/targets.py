@@ -174,14 +174,19 @@ def _narrower_than_it_reads(report: TargetReport) -> Iterator[str]:
 
 _ORDER = tuple(Closeness)
 
+BLIND = 0.1
+"""Relative error of a whole value that could hide in a dtype: beyond it a pass there says next to nothing."""
+
 
 def _natively(report: TargetReport) -> str:
-    """Say which native dtypes were judged: `, float32, bfloat16 rounded`; of float32 that it was says all."""
+    """Say which native dtypes were judged, `, float32, bfloat16 rounded`, and where no mistake would show."""
     said = []
     for dtype in report.swept.dtypes:
-        known = [p.closeness for p in report.swept.precision if p.dtype == dtype]
-        worst = max(known, key=_ORDER.index)
-        said.append(dtype if worst is Closeness.WITHIN else f"{dtype} {worst}")
+        known = [p for p in report.swept.precision if p.dtype == dtype]
+        worst = max((p.closeness for p in known), key=_ORDER.index)
+        hidden = max((p.hides or 0.0 for p in known if p.closeness is not Closeness.UNKNOWN), default=0.0)
+        blind = f" (sees errors > {small(hidden)})" if hidden > BLIND and not report.swept.native else ""
+        said.append((dtype if worst is Closeness.WITHIN else f"{dtype} {worst}") + blind)
     alone = " alone" if said and report.swept.native else ""
     said += _not_natively(report)
     return f", {', '.join(said)}{alone}{_hidden(report)}" if said else ""

@@ -7,6 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 from gradverify.model import (
+    Closeness,
     Domain,
     Entries,
     Entry,
@@ -15,8 +16,10 @@ from gradverify.model import (
     JacobianMap,
     ModuleReport,
     Outcome,
+    Precision,
     Settings,
     Severity,
+    Swept,
     Verdict,
 )
 from gradverify.report.console import TextStyle
@@ -311,3 +314,20 @@ def test_a_right_first_order_is_credited(samples, unicode, words):
 def test_a_pass_says_its_domain_where_it_is_narrow(samples, domain, inputs, words):
     report = replace(samples.PASSED, domain=domain, inputs=inputs)
     assert words in render_text(replace(samples.GREEN, targets=(report,)), TextStyle())
+
+
+@pytest.mark.parametrize(
+    ("closeness", "hides", "said"),
+    [
+        (Closeness.WITHIN, 1.2, ", float32 (sees errors > 1.2)"),
+        (Closeness.WITHIN, 1e-6, ", float32"),
+        (Closeness.ROUNDED, 0.5, ", float32 rounded (sees errors > 0.5)"),
+    ],
+)
+def test_a_pass_says_in_which_dtype_a_mistake_would_not_show(samples, closeness, hides, said):
+    swept = Swept(precision=(Precision("float32", "x", closeness, hides=hides),))
+    module = samples.GREEN.modules[0]
+    target = replace(module.targets[0], swept=swept, smallest_visible_error=None)
+    report = replace(samples.GREEN, modules=(replace(module, targets=(target,)),))
+    line = next(one for one in render_text(report, TextStyle()).splitlines() if target.name in one)
+    assert line.endswith(said)
