@@ -2,6 +2,7 @@
 
 import json
 
+import forked_command
 import pytest
 import zoo
 
@@ -102,3 +103,51 @@ def test_a_reference_that_is_nan_says_nothing_at_special_values_alone(tmp_path, 
     assert {f["code"] for f in target["findings"] if f["severity"] == "error"} == (
         {"GV301"} if status == "failed" else set()
     )
+
+
+LISTS = """
+import torch
+
+
+def weighed(parts, scale):
+    return scale * sum(k * p for k, p in enumerate(parts, 1))
+
+
+def splatted(*given):
+    return weighed(given[:-1], given[-1])
+
+
+class Weighed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, scale, *parts):
+        ctx.save_for_backward(scale, *parts)
+        return weighed(parts, scale)
+
+    @staticmethod
+    def backward(ctx, g):
+        scale, *parts = ctx.saved_tensors
+        of_scale = (g * weighed(parts, 1)).sum(0, keepdim=True)
+        return of_scale, *(k * g * scale for k in range(1, 1 + len(parts)))
+
+
+class InFloat32Alone(Weighed):
+    @staticmethod
+    def forward(ctx, scale, *parts):
+        if scale.dtype == torch.float64:
+            raise TypeError("float32 alone")
+        return Weighed.forward(ctx, scale, *parts)
+
+
+def of_a_list(scale, parts):
+    return InFloat32Alone.apply(scale, *parts)
+"""
+
+
+def test_a_reference_by_name_gets_lists_whole_or_item_by_item(tmp_path):
+    (tmp_path / "m.py").write_text(LISTS)
+    entry = "{{inputs: {{scale: [1], parts: {{list: [[n], [n]]}}}}, reference: {{call: 'm:{0}', arguments: [parts, scale]}}}}"
+    rows = {"Weighed": "splatted", "InFloat32Alone": "splatted", "of_a_list": "weighed"}
+    entries = "".join(f"  {name}: {entry.format(reference)}\n" for name, reference in rows.items())
+    (tmp_path / "m.gradverify.yaml").write_text(f"gradverify: 1\nmodule: m.py\nfunctions:\n{entries}")
+    document = json.loads(forked_command.run(["check", "m.py", "--format", "json"], tmp_path).out)
+    assert {t["name"]: t["status"] for t in document["targets"]} == dict.fromkeys(rows, "passed")

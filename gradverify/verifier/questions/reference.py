@@ -29,7 +29,14 @@ from gradverify.verifier.questions.findings import (
     vector_entries,
 )
 from gradverify.verifier.questions.structured import wrong_with_structure
-from gradverify.verifier.questions.subject import Sample, Surrogate, UserCode, called_with, first_line
+from gradverify.verifier.questions.subject import (
+    Sample,
+    Surrogate,
+    UserCode,
+    called_with,
+    first_line,
+    places_of,
+)
 from gradverify.verifier.questions.verified import gradient_at, value_at
 from gradverify.verifier.questions.witnessing import first_asked, options_of
 from gradverify.verifier.witnesses.claim import Map
@@ -245,7 +252,8 @@ def reference_problem(
     `names` are the arguments it is called with, in order; empty: positionally with what forward got.
     """
     if names:
-        function = called_with(function, [sample.position_of(name) for name in names])
+        places = places_of(sample.arguments)
+        function = called_with(function, [k for name in names for k in places[name]])
     mine = sample.problem
     mine.random_states.replay()
     leaves = [leaf.requires_grad_().clone() for leaf in copies(mine.primals)]

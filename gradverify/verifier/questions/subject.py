@@ -10,7 +10,7 @@ the same is done, must be its derivative to the last digit. What rounding does t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -259,11 +259,11 @@ class Subject:
             self.reader.expect(result, arguments)
         return result
 
-    def reference_by_name(self, parameters: Sequence[str]) -> UserCode | None:
-        """The reference as a function of what forward gets, None where there is none."""
+    def reference_by_name(self, places: Mapping[str, Sequence[int]]) -> UserCode | None:
+        """The reference as a function of what forward gets at these places, None where there is none."""
         if self.reference is None or not self.reference_arguments:
             return self.reference
-        return called_with(self.reference, [parameters.index(name) for name in self.reference_arguments])
+        return called_with(self.reference, [k for name in self.reference_arguments for k in places[name]])
 
 
 @dataclass(frozen=True)
@@ -317,13 +317,7 @@ class Sample:
 
         Raises `KeyError` for a name that is not an argument.
         """
-        position, open_list = -1, ""
-        for argument in self.arguments:
-            position += not (argument.in_list and argument.in_list == open_list)
-            open_list = argument.in_list
-            if name in {argument.name, argument.in_list}:
-                return position
-        raise KeyError(name)
+        return places_of(self.arguments)[name][0]
 
     def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - fields of Finding
         """A finding made here, with its rule's severity unless another is given."""
@@ -340,6 +334,18 @@ class Sample:
 def tensors_in(case: Case) -> list[TensorInput]:
     """The tensors that the inputs of a case draw."""
     return [t for an_input in case.inputs for t in tensors_of(an_input)]
+
+
+def places_of(arguments: Iterable[Argument]) -> dict[str, list[int]]:
+    """Positions in a call by name: of an argument, of a list, and of all items of one that is splatted."""
+    found: dict[str, list[int]] = {}
+    position, open_list = -1, ""
+    for argument in arguments:
+        position += not (argument.in_list and argument.in_list == open_list)
+        open_list = argument.in_list
+        for name in {argument.name, argument.in_list or argument.name.partition("[")[0]}:
+            found.setdefault(name, []).append(position)
+    return {name: list(dict.fromkeys(places)) for name, places in found.items()}
 
 
 def called_with(function: UserCode, positions: Sequence[int]) -> UserCode:

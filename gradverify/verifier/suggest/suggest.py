@@ -234,7 +234,8 @@ def _sources(target: _Target) -> Iterator[Source]:
     subject = target.subject(target.request.plan.cases[0])
     if subject is not None and subject.reference is not None:
         order = (*target.parameters, *target.by_name)
-        yield subject.reference_by_name(order), "the reference"
+        places = {name: [k] for k, name in enumerate(order)}
+        yield subject.reference_by_name(places), "the reference"
 
 
 @dataclass(frozen=True)

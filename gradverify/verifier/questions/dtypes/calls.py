@@ -23,7 +23,7 @@ from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.inputs.native_values import native_arguments
 from gradverify.verifier.numerics.calling import Tensors, with_zeros
 from gradverify.verifier.numerics.problem import CallProblem, Counter, Layout
-from gradverify.verifier.questions.subject import Sample, Subject, UserCode, first_line, longest
+from gradverify.verifier.questions.subject import Sample, Subject, UserCode, first_line, longest, places_of
 from gradverify.verifier.witnesses.derived import Derived, derive
 from gradverify.verifier.witnesses.rounding import DRAWS, STILL
 from gradverify.verifier.witnesses.rounding import Arithmetic as Erring
@@ -335,7 +335,7 @@ def composite(
     Over the inputs of a call, in float64 or in an arithmetic; None where there is neither.
     """
     under = arithmetic.of if arithmetic is not None else lambda function: function
-    reference = subject.reference_by_name([a.name for a in problem.arguments])
+    reference = subject.reference_by_name(places_of(problem.arguments))
     if reference is not None:
         return replace(problem, function=under(reference), around=nullcontext, counter=Counter())
     form, wide = ("recorded", True) if arithmetic is None else ("eager", False)

@@ -27,6 +27,7 @@ from gradverify.verifier.questions.subject import (
     Sample,
     Subject,
     first_line,
+    places_of,
     prepare,
     tensors_in,
 )
@@ -103,7 +104,7 @@ def _of_kernels(sample: Sample) -> str:
     """The same of kernels: their reference in float64 decides, else their digits and their own dtype."""
     problem = sample.problem
     u = problem.outputs.unflatten(probe(problem.outputs.size, sample.key))
-    reference = sample.subject.reference_by_name([a.name for a in problem.arguments])
+    reference = sample.subject.reference_by_name(places_of(problem.arguments))
     own = values_of(problem, u)
     if reference is not None:
         if isinstance(own, Raised):
