@@ -145,9 +145,12 @@ def of_a_list(scale, parts):
 
 def test_a_reference_by_name_gets_lists_whole_or_item_by_item(tmp_path):
     (tmp_path / "m.py").write_text(LISTS)
-    entry = "{{inputs: {{scale: [1], parts: {{list: [[n], [n]]}}}}, reference: {{call: 'm:{0}', arguments: [parts, scale]}}}}"
+    inputs = "inputs: {scale: [1], parts: {list: [[n], [n]]}}"
     rows = {"Weighed": "splatted", "InFloat32Alone": "splatted", "of_a_list": "weighed"}
-    entries = "".join(f"  {name}: {entry.format(reference)}\n" for name, reference in rows.items())
+    entries = "".join(
+        f"  {name}: {{{inputs}, reference: {{call: 'm:{reference}', arguments: [parts, scale]}}}}\n"
+        for name, reference in rows.items()
+    )
     (tmp_path / "m.gradverify.yaml").write_text(f"gradverify: 1\nmodule: m.py\nfunctions:\n{entries}")
     document = json.loads(forked_command.run(["check", "m.py", "--format", "json"], tmp_path).out)
     assert {t["name"]: t["status"] for t in document["targets"]} == dict.fromkeys(rows, "passed")

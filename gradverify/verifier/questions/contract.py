@@ -83,7 +83,7 @@ def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding:
     if kind is Irregularity.DTYPE and (first.single_precision or options_of(sample).is_short):
         severity = Severity.NOTE
     elif kind is Irregularity.SHAPE_SUMMED and name not in wrong:
-        said, severity = f"{said}, rightly", Severity.WARNING
+        said, severity = f"{said}, and the sum is right", Severity.WARNING
     said, hint = (text.format(got=got, expected=expected, name=name) for text in (said, hint))
     return sample.finding(code, said, hint=hint, input=name, severity=severity)
 
