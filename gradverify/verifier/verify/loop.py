@@ -69,7 +69,8 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
                 yield state.verified(case, no_gradient=True)
                 return
             failed = any(f.severity is Severity.ERROR for f in sample.findings)
-            state.outcomes[Family.GRADCHECK] = Outcome.FAILED if failed else Outcome.INCONCLUSIVE
+            outcome = Outcome.FAILED if failed else Outcome.INCONCLUSIVE
+            state.add(Family.GRADCHECK, CheckResult(outcome=outcome))
             yield from asked.reported(sample.findings)
             break
         yield from asked.reported(_at_declared(asked, sample, state))
