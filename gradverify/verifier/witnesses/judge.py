@@ -311,10 +311,11 @@ def _nearby(c: Open, k: int, column: int) -> int:
         c.values.know_noise()
         c.shortest[column] = c.slope(column, step=step)
     value, error, _, _ = c.weighed(c.shortest[column])
-    unseen = step < FINEST * c.values.steps.epsilon or not float(error[k]) < BLUR * abs(claimed)
-    if unseen:
+    measured, limit = float(value[k]), float(error[k])
+    seen = step >= FINEST * c.steps.epsilon and limit < BLUR * max(abs(claimed), abs(measured))
+    if not seen:
         return OPEN if c.asked.hides else UNSEEN
-    return RIGHT if abs(claimed - float(value[k])) <= float(error[k]) else _if_it_stays(c, k, column)
+    return RIGHT if abs(claimed - measured) <= limit else _if_it_stays(c, k, column)
 
 
 def _short_enough(c: Open, column: int) -> float:
