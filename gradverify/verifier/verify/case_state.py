@@ -81,8 +81,8 @@ class CaseState:
         """Add all that was found at a declared point."""
         self.last = sample
         for family, result in results.items():
-            if sample.point is not Point.TYPICAL and result.uncovered and not result.findings:
-                # What nobody could measure beside typical values is counted, and leaves no pair open.
+            if result.uncovered and not result.findings:
+                # What nobody could measure at one point is counted; at no typical one, it is told at the end.
                 several = max(result.not_judged, _entries_of(sample, result.uncovered))
                 result = replace(result, outcome=Outcome.NOT_RUN, not_judged=several)  # noqa: PLW2901
             self.add(family, result)

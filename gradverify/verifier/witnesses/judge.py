@@ -314,7 +314,7 @@ def _nearby(c: Open, k: int, column: int) -> int:
     measured, limit = float(value[k]), float(error[k])
     seen = step >= FINEST * c.steps.epsilon and limit < BLUR * max(abs(claimed), abs(measured))
     if not seen:
-        return OPEN if c.asked.hides else UNSEEN
+        return OPEN if c.asked.hides else RIGHT
     return RIGHT if abs(claimed - measured) <= limit else _if_it_stays(c, k, column)
 
 

@@ -12,7 +12,15 @@ from gradverify.verifier.numerics.problem import CallProblem, Layout, VjpProblem
 from gradverify.verifier.witnesses.answers import Asked, Entry, Numbers, Wrong
 from gradverify.verifier.witnesses.claim import Map
 from gradverify.verifier.witnesses.rounding import FACTOR, finite_part, survives_float32
-from gradverify.verifier.witnesses.values import EPSILON, FLOAT32, Difference, alone, differences, probe
+from gradverify.verifier.witnesses.values import (
+    EPSILON,
+    FLOAT32,
+    GROWTH,
+    Difference,
+    alone,
+    differences,
+    probe,
+)
 
 OF_MEDIAN_ZERO = 1e-3
 """Share of the largest entry that scales the tolerance where most entries of a row are zero."""
@@ -156,8 +164,8 @@ def proved(asked: Asked) -> Proof | Raised:
             break
     if confirms:
         asked.trust.confirmed = True
-    elif closed and theirs is not None:
-        asked.trust.refuted = True
+    elif closed and made is not None and theirs is not None:
+        asked.trust.refuted |= not made.closes(theirs, GROWTH * made.limit)  # else they close alike
     if closed and confirms and theirs is not None and made is not None:
         differs = bool(differing(asked, gradients, theirs, made.cotangents).any()) or (
             asked.declared
