@@ -118,7 +118,7 @@ def first_order(sample: Sample) -> FirstOrder:
         return empty
     # Slopes in float32 alone refute at typical values, whatever labels and indices are.
     declared = _is_typical(sample) or not _is_alone(sample)
-    found = _judged(sample, declared=declared, prove=sample.is_first_draw)
+    found = _judged(sample, declared=declared, prove=sample.is_first_draw or sample.point is Point.SPECIAL)
     # Linearity needs no slope: where these are all there is, it is asked of what they leave open as well.
     linear = found.whole or (_is_alone(sample) and found.result.outcome is not Outcome.FAILED and found.asked)
     here = sample.is_first_draw or sample.point is Point.SPECIAL

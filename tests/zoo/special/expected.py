@@ -15,6 +15,7 @@ RIGHT = {
     "Cube": set(),
     "RootOfSquare": set(),
     "Elu": set(),
+    "RatioHalfAtZero": {"GV203"},
 }
 
 WRONG = {
@@ -26,6 +27,9 @@ WRONG = {
     "CubeOfRoot": "GV201",
     "FourthByLogarithm": "GV201",
     "SecondCutAtOne": "GV201",
+    "RatioFlatAtZero": "GV101",
+    "CosineFlatAtOne": "GV101",
+    "LogMeanOfOne": "GV101",
 }
 
 EXPECTED = {

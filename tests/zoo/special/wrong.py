@@ -2,6 +2,7 @@
 
 import torch
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 
 def kinked(forward, slope):
@@ -68,3 +69,52 @@ class FourthByLogarithm(kinked(lambda x: x**4, lambda x: 4 * x * (2 * (x.abs()).
 
 class SecondCutAtOne(kinked(lambda x: x**3, lambda x: torch.where(x == 1, 3 * (x * x).detach(), 3 * x * x))):
     """The second derivative is cut where x is exactly one."""
+
+
+def ratio(x):
+    zero = x == 0
+    return torch.where(zero, 1.0, torch.expm1(x) / torch.where(zero, 1.0, x))
+
+
+def slope_beside_zero(x):
+    other = torch.where(x == 0, 1.0, x)
+    return (other * other.exp() - torch.expm1(other)) / (other * other)
+
+
+class RatioFlatAtZero(kinked(ratio, lambda x: torch.where(x == 0, 0.0, slope_beside_zero(x)))):
+    """No slope where forward takes its limit, as torch has it; the slope is a half."""
+
+
+class CosineFlatAtOne(
+    kinked(
+        lambda x: torch.where(x == 1, 2.0, x * x + x.log() / torch.where(x == 1, 1.0, x - 1)),
+        lambda x: torch.where(
+            x == 1, 0.0, 2 * x + ((x - 1) / x - x.log()) / torch.where(x == 1, 1.0, x - 1) ** 2
+        ),
+    )
+):
+    """The same at one, where the slope is three halves."""
+
+
+class LogMeanOfOne(Function):
+    """The logarithmic mean of neighbours; its slope at equal ones is the first's alone, as torch has it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        a, b = x[..., :-1], x[..., 1:]
+        ctx.save_for_backward(x)
+        same = a == b
+        return torch.where(same, a, (a - b) / torch.where(same, 1.0, torch.log1p((a - b) / b)))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        a, b = x[..., :-1], x[..., 1:]
+        same = a == b
+        r = torch.where(same, 1.0, torch.log1p((a - b) / b))
+        mean = (a - b) / r
+        made = torch.zeros_like(x)
+        made[..., :-1] += g * torch.where(same, 1.0, (1 - mean / a) / r)
+        made[..., 1:] += g * torch.where(same, 0.0, (mean / b - 1) / r)
+        return made
