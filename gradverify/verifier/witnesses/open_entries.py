@@ -32,8 +32,8 @@ from gradverify.verifier.witnesses.values import Slope, alone, probe
 MOST_ROWS = 32
 """Rows up to which a Jacobian is built row by row; of more, grad_outputs of random entries stand for them."""
 
-WITH_ALL_DIGITS = 4 / 3
-"""Factor of numbers of twelve binary digits: a cast to float32 in backward shows in the product."""
+WITH_ALL_DIGITS = 2**0.5
+"""Factor of numbers of twelve binary digits: in no product with it is a cast to float32 exact."""
 
 MOST_ENTRIES = 2**22
 """Entries of such a Jacobian."""
