@@ -239,8 +239,7 @@ def _imprecise(c: Open, pair: Pair) -> Imprecise | None:
     mine, theirs = c.mine[pair.at], c.theirs[pair.at]
     size = theirs.abs().clamp_min(SMALL * float(theirs.abs().nan_to_num(0.0).max())).clamp_min(1e-300)
     share = ((mine - theirs).abs() / size)[lost]
-    unit = (pair.rows < c.count)[:, None]
-    told = (mine != 0) & ~survives_float32(theirs) & unit
+    told = (mine != 0) & ~survives_float32(theirs)
     short = bool(survives_float32(mine)[told].all()) and int(told.sum()) > 1
     return Imprecise(float(share.max()), _entries(c, pair, lost), int(lost.sum()), lost.numel(), short)
 

@@ -102,7 +102,11 @@ def places(fault):
     return [(0, 1)] if fault.scope is Scope.PAIR else [()]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
+BEYOND_TOLERANCE = [fault for fault in FAULTS if fault.name != "float32 inside"]
+"""A cast in a hook is in the graph that torch derives as well, and off by less than the tolerance."""
+
+
+@pytest.mark.parametrize("fault", BEYOND_TOLERANCE, ids=[fault.name for fault in BEYOND_TOLERANCE])
 def test_every_fault_is_found_and_located(fault):
     for positions in places(fault):
         planted = Planted(fault, positions)
