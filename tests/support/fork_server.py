@@ -49,6 +49,7 @@ FRONT = (session, report, spec, lint, source)
 FOR_MANY = (
     "gradverify.verifier.infer.deduce",
     "gradverify.verifier.diagnose.findings",
+    "gradverify.verifier.ranks.program",  # what torch registers with it asks for the file of a main module
 )
 """What a worker loads on request, and many tests ask for."""
 

@@ -84,5 +84,5 @@ def test_triton_kernels_are_verified_past_their_blocks() -> None:
     assert exit_code == 1
     assert unlike_expected("triton", report, LOOPING) == {}
     past = {target["name"]: target["swept"]["past"] for target in report["targets"]}
-    assert past["QuickGELU"] == ["BLOCK = 32 (n=65)"]
-    assert past["RowSoftmax"] == ["a power of 2 (d=5)"]
+    assert {"BLOCK = 32 (n=32)", "BLOCK = 32 (n=33)", "BLOCK = 32 (n=64)"} <= set(past["QuickGELU"])
+    assert {"a power of 2 (d=2)", "a power of 2 (d=3)"} <= set(past["RowSoftmax"])
