@@ -117,7 +117,7 @@ BESIDE_LISTED = {
     "LastChunkForgotten": "failed",
     "EveryChunk": "passed",
     "SumOfAWidth": "failed",
-    "CastSum": "passed",
+    "CastSum": "failed",
 }
 """What a spec lists, and what is next to it."""
 
