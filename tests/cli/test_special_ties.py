@@ -3,6 +3,7 @@
 import json
 
 import forked_command
+from zoo import ZOO
 
 SORTED = """
 import numpy as np
@@ -32,3 +33,17 @@ def test_what_nobody_can_measure_at_ties_is_no_open_question_where_the_rest_is_r
     (target,) = json.loads(done.out)["targets"]
     assert (target["status"], target["checks"]["gradcheck"]) == ("passed", "passed")
     assert target["not_judged"] > 0
+
+
+def of_the_zoo(target, seed):
+    done = forked_command.run(["check", target, "--seed", seed, "--format", "json"], ZOO / "hidden")
+    return json.loads(done.out)["targets"][0]
+
+
+def test_nan_at_a_declared_zero_shows_in_the_few_digits_of_float32():
+    found = of_the_zoo("wrong.py::SincInSingle", "2")["findings"]
+    assert "GV108" in {f["code"] for f in found if f["severity"] == "error"}
+
+
+def test_derived_that_closes_beside_the_limit_stays_a_witness():
+    assert of_the_zoo("right.py::LogProbabilities", "1")["swept"]["not_past"] == []

@@ -15,12 +15,14 @@ from gradverify.verifier.witnesses.rounding import FACTOR, finite_part, survives
 from gradverify.verifier.witnesses.values import (
     EPSILON,
     FLOAT32,
-    GROWTH,
     Difference,
     alone,
     differences,
     probe,
 )
+
+CLEARLY = 2.0
+"""Limits beyond which derived is apart from a claim that closes: nearer, the limit lies between them."""
 
 OF_MEDIAN_ZERO = 1e-3
 """Share of the largest entry that scales the tolerance where most entries of a row are zero."""
@@ -165,7 +167,7 @@ def proved(asked: Asked) -> Proof | Raised:
     if confirms:
         asked.trust.confirmed = True
     elif closed and made is not None and theirs is not None:
-        asked.trust.refuted |= not made.closes(theirs, GROWTH * made.limit)  # else they close alike
+        asked.trust.refuted |= not made.closes(theirs, CLEARLY * made.limit)  # else they close alike
     if closed and confirms and theirs is not None and made is not None:
         differs = bool(differing(asked, gradients, theirs, made.cotangents).any()) or (
             asked.declared
