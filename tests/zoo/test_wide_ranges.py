@@ -50,17 +50,7 @@ NOT_JUDGED_THERE = {
 }
 """Declared dtypes that a pass leaves out, and says so: the formula loses more than a stable one would."""
 
-FALSE_ALARMS = {
-    ("short", "HalfProduct"): {"GV601"},  # float16 inside, beside float32: taken for float32 alone
-    ("ranks", "SyncBatchNorm"): {"GV601"},  # two samples that nearly agree: what ranks round is not seen
-}
-"""Codes that a right Function is given there, and should not."""
-
 FOLDERS = [one for one, module in zoo.modules() if module == "right" and (ALL_SEEDS or one != "ranks")]
-
-
-def known_of(folder: str, name: str) -> set[str]:
-    return WRONG_THERE.get((folder, name), set()) | FALSE_ALARMS.get((folder, name), set())
 
 
 def dtypes_of(spec: dict, name: str) -> set[str]:
@@ -87,7 +77,7 @@ def test_right_functions_do_not_fail_at_wide_ranges(folder: str, tmp_path: Path)
         found = {target["name"]: target for target in report["targets"]}
         assert found.keys() == left
         for name, target in found.items():
-            known = {REFUSED, *rows[name].get("may", ()), *known_of(folder, name)}
+            known = {REFUSED, *rows[name].get("may", ()), *WRONG_THERE.get((folder, name), set())}
             if errors := zoo.codes(target, "error") - known:
                 failed[f"{name} at {list(declared)}"] = errors
         passed = {name for name, target in found.items() if target["status"] == "passed"}

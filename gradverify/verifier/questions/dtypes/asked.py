@@ -448,9 +448,12 @@ def findings_of(place: Place, judgement: Judgement, call: NativeCall, truth: Tru
     if judgement.lost.any():
         yield not_finite(place, judgement)
     elif is_unstable or judgement.closeness is Closeness.WRONG:
-        excused = _is_excused(judgement, _in_plain_torch(place, judgement, call, truth))
+        theirs = _in_plain_torch(place, judgement, call, truth)
+        excused = _is_excused(judgement, theirs)
         is_far = judgement.is_large and judgement.value.output is None  # forward is what it is
-        is_certain = judgement.gross and (place.is_stated or is_far)
+        # Beside typical values alone, a formula may be as good as any where nobody sees what it rounds.
+        unseen = place.is_brief and judgement.unexplained and theirs is None
+        is_certain = judgement.gross and (place.is_stated or is_far) and not unseen
         if is_unstable and not is_certain:
             # Near an end a root loses half of its digits by right.
             if not excused:

@@ -93,7 +93,7 @@ def judge_call(call: NativeCall, truth: Truth, *, briefly: bool = False) -> list
         if value.output is None and judged.closeness is Closeness.WRONG:
             judged = _by_rounding(_beside_kinks(held, truth, number), truth, number, hides=call.hides)
         judged = _under_the_cap(judged, truth, number, absorbed[number], within)
-        suspected = judged.gross and not briefly and judged.value.output is None
+        suspected = judged.gross and judged.value.output is None
         unexplained = suspected and (call.hides or truth.noise[number] is None)
         found.append(replace(judged, unexplained=unexplained))
     return found
