@@ -14,7 +14,13 @@ import verdicts_only
 
 ZOO = Path(__file__).parents[1] / "zoo" / "ranks"
 
-SHORT = ("CopyWithoutReduction", "ReducesOnFirstRankAlone", "IgnoresGroup", "ReducesInputInPlace")
+SHORT = (
+    "CopyWithoutReduction",
+    "ReducesOnFirstRankAlone",
+    "IgnoresGroup",
+    "ReducesInputInPlace",
+    "ForwardNotReduced",
+)
 """One of each kind; --all-seeds asks all others."""
 
 RIGHT = ("CopyToRegion", "RowParallelLinear", "ExpertAllToAll", "ReduceToFirst", "AsyncWaited", "SumOfTwo")
@@ -41,6 +47,7 @@ def test_each_kind_of_mistake_has_its_code_its_place_and_its_cause():
     assert group["code"] == "GV724"
     assert "in another group than the one it was given" in group["message"]
     assert "GV402" in {f["code"] for f in found["ReducesInputInPlace"]["findings"]}
+    assert "GV721" in {f["code"] for f in found["ForwardNotReduced"]["findings"]}
 
 
 def test_right_ones_pass_on_the_first_order_alone_unless_more_is_asked():

@@ -120,7 +120,8 @@ def with_equal_values(
     """New values, by name, of the inputs after the first, which have its shape and dtype.
 
     Each entry of the first is given to one of them, so that no three are equal: where two bounds are, nothing
-    lies between them, and which of them counts is another question.
+    lies between them, and which of them counts is another question. What is equal to one of several bounds is
+    below the others, and above them, in turn: a bound that is beyond another bounds nothing.
     """
     if not specs:
         return {}
@@ -128,8 +129,14 @@ def with_equal_values(
     source = source_of(seed, "", "equal", EQUAL_INPUTS)
     places = source.sample(range(len(x)), min(len(x), MOST_EQUAL))
     made = {spec.name: values[spec.name].clone().reshape(-1) for spec in specs[1:]}
-    for turn, entry in enumerate(places):
-        spec = specs[1 + turn % len(made)]
+    size = {spec.name: values[spec.name].reshape(-1).real.tolist() for spec in specs}
+    here = size.pop(specs[0].name)
+    for turn in range(len(places)):
+        again, number = divmod(turn, len(made))
+        spec, below = specs[1 + number], (again + number) % 2 == 0
+        others = [size[name] for name in made if name != spec.name]
+        entry = next((p for p in places if all((o[p] > here[p]) is below for o in others)), places[0])
+        places.remove(entry)
         if _is_valid(spec, x[entry].item()):
             made[spec.name][entry] = x[entry]
     return {name: value.reshape(specs[0].shape) for name, value in made.items()}

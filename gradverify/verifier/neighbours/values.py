@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -381,8 +381,9 @@ def of_any_structure(sample: Sample, name: str) -> Iterator[Neighbour]:
 
     Also of the shapes that backward returns: one rotation, where a stack of rows was guessed.
     """
-    for one in (sample, *(other.sample for other in at_returned_shapes(sample))):
-        yield from _of_any_structure(one, name)
+    yield from _of_any_structure(sample, name)
+    for other in at_returned_shapes(sample):
+        yield from (replace(one, guess=other.guess) for one in _of_any_structure(other.sample, name))
 
 
 def _of_any_structure(sample: Sample, name: str) -> Iterator[Neighbour]:

@@ -184,7 +184,11 @@ def ask_first(sample: Sample, graph: Graph, *, declared: bool, prove: bool) -> F
         *made.values(),
         uncovered=_uncovered(sample, answers),
         smallest_visible_error=max(
-            (a.visible for a in answers.values() if isinstance(a, Right) and a.visible is not None),
+            (
+                a.visible
+                for a in answers.values()
+                if isinstance(a, Right | NotJudged) and a.visible is not None
+            ),
             default=None,
         ),
         not_judged=sum(a.count for a in answers.values() if isinstance(a, NotJudged)),

@@ -140,7 +140,9 @@ class NotJudged:
     reason: Reason
     count: int
     whole: bool
-    """No entry of the pair was judged."""
+    """No entry of the pair was judged, but for zeros beside those that are claimed."""
+    visible: float | None
+    """The smallest error that would have been seen at the others, relative."""
 
 
 @dataclass(frozen=True)

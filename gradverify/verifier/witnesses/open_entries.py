@@ -221,14 +221,18 @@ def _answer(c: Open, pair: Pair) -> Answer:
             return replace(_wrong(c, pair, block, rounded), rounded=True)
         reason = Reason.ROUNDING if rounded.any() else _reason(c, pair, unseen)
         told = c.reasons.get(pair.place, reason)
-        if told is Reason.BUDGET or (c.theirs is None and unseen.all()):
+        # Zeros that are right, as those beside a diagonal, say nothing of what the claim is elsewhere.
+        claims = c.mine[pair.at] != 0
+        whole = bool(unseen.all() or (claims[unseen].any() and not claims[~unseen].any()))
+        if told is Reason.BUDGET or (c.theirs is None and whole):
             # More calls would tell nothing of a staircase, nor of noise.
             measured = c.measured_of(pair)
             noisy = bool((c.state[pair.rows][:, measured] == UNSEEN).any())
             told = Reason.SIXTEEN_BITS if c.asked.sixteen else reason if noisy else told
             return Unknown(told, mismatch=False)
-        return NotJudged(told, int(unseen.sum()), whole=bool(unseen.all()))
-    return _imprecise(c, pair) or Right(_visible(c, pair))
+        visible = None if whole else _visible(c, pair, ~unseen)
+        return NotJudged(told, int(unseen.sum()), whole=whole, visible=visible)
+    return _imprecise(c, pair) or Right(_visible(c, pair, ~unseen))
 
 
 def _imprecise(c: Open, pair: Pair) -> Imprecise | None:
@@ -246,13 +250,15 @@ def _imprecise(c: Open, pair: Pair) -> Imprecise | None:
     return Imprecise(float(share.max()), _entries(c, pair, lost), int(lost.sum()), lost.numel(), short)
 
 
-def _visible(c: Open, pair: Pair) -> float | None:
+def _visible(c: Open, pair: Pair, judged: Tensor) -> float | None:
+    """The smallest error that would have been seen at the judged entries of a pair."""
     measured = c.measured_of(pair)
     agreed = c.theirs is not None and not c.asked.hides and not c.apart[pair.at].any()
     if not measured or agreed:
         return c.asked.seen
     size, error = c.value[pair.rows][:, measured].abs(), c.error[pair.rows][:, measured]
     known = (size > SMALL * size.nan_to_num(0.0).max()) & error.isfinite()
+    known &= judged[:, [k - pair.own.start for k in measured]]
     return max(float((error / size)[known].median()), c.asked.seen) if known.any() else None
 
 
