@@ -7,6 +7,7 @@ parameter is compared with or looked up by, and the numbers at which paths part.
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -136,8 +137,10 @@ def keys_of(table: ast.expr, tables: Mapping[str, list[str]]) -> list[str]:
             return strings_of([k for k in keys if k is not None])
         case ast.List(elts=entries) | ast.Tuple(elts=entries) | ast.Set(elts=entries):
             return strings_of(entries)
-        case ast.Name(id=name):
-            return tables.get(name, [])
+        case ast.Name() | ast.Attribute():
+            return tables.get(ast.unparse(table), [])
+        case ast.Call(func=ast.Attribute(value=inner, attr="keys"), args=[]):
+            return keys_of(inner, tables)
         case _:
             return []
 
@@ -149,9 +152,8 @@ def strings_of(nodes: Sequence[ast.expr]) -> list[str]:
 
 
 def tables_of(body: ast.FunctionDef, given: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The keys of tables and lists of strings by their name: of the module, then of the function itself."""
-    names = {n.id for n in ast.walk(body) if isinstance(n, ast.Name)}
-    found = {name: list(keys) for name, keys in _of_module(names, given)}
+    """The keys of tables and lists of strings by their name: those outside, then those of the function."""
+    found = {name: list(keys) for name, keys in _outside(body, given)}
     for node in ast.walk(body):
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -161,12 +163,18 @@ def tables_of(body: ast.FunctionDef, given: Mapping[str, Any]) -> dict[str, list
     return found
 
 
-def _of_module(names: set[str], given: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    for name in names & set(given):
-        value = given[name]
+def _outside(body: ast.AST, given: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    for node in ast.walk(body):
+        match node:
+            case ast.Name(id=name) if name in given:
+                value = given[name]
+            case ast.Attribute(value=ast.Name(id=owner), attr=attr) if owner in given:
+                value = inspect.getattr_static(given[owner], attr, None)  # runs no code of the user's
+            case _:
+                continue
         table = isinstance(value, dict | list | tuple | set | frozenset) and 0 < len(value) <= MOST_KEYS
         if table and all(isinstance(key, str) for key in value):
-            yield name, list(value)
+            yield ast.unparse(node), list(value)
 
 
 _TESTED = (("Tensor", "tensor"), ("list", "sequence"), ("tuple", "sequence"), ("int", "int"))

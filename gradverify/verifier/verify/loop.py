@@ -27,7 +27,7 @@ from gradverify.verifier.questions.findings import CheckResult
 from gradverify.verifier.questions.orders import backward_raised
 from gradverify.verifier.questions.results import at_undeclared
 from gradverify.verifier.questions.subject import NoSample, Sample, Subject, prepare
-from gradverify.verifier.questions.witnessing import witnesses_of
+from gradverify.verifier.questions.witnessing import options_of, witnesses_of
 from gradverify.verifier.verify.beside import beside_the_listed
 from gradverify.verifier.verify.case_state import CaseState
 from gradverify.verifier.verify.kept import Place
@@ -108,10 +108,11 @@ def _at_declared(asked: Verification, sample: Sample, state: CaseState) -> Itera
     results, left_out = ask(sample, asked.wanted)
     in_float64 = carried_out_in_float64(sample, results, asked.wanted)
     if in_float64 is not None:
+        whole = has_short_values(sample)
         sample, results, left_out = in_float64
         asked.live.kept.short = sample.subject.short
         if sample.subject.short:
-            yield computes_in(sample, results)
+            yield computes_in(sample, results) if whole else keeps_in(sample, results)
     if left_out:
         state.remarks[left_out] = None
     results = {family: guarded(sample, result, asked.excuses) for family, result in results.items()}
@@ -195,6 +196,26 @@ def carried_out_in_float64(
 def _fineness(dtype: torch.dtype) -> float:
     """Sorts the coarsest format first, integers before it."""
     return -torch.finfo(dtype).eps if dtype.is_floating_point else -torch.inf
+
+
+def has_short_values(sample: Sample) -> bool:
+    """Whether what forward returns went through 16 bits or fewer, not what it keeps for backward alone."""
+    return bool((options_of(sample).formats or frozenset()) & SIXTEEN_BITS)
+
+
+def keeps_in(sample: Sample, results: Results) -> Finding:
+    """Where backward alone has few digits: whether that is meant only the author can say."""
+    short = sample.subject.short
+    if short in sample.subject.dtypes or results[Family.GRADCHECK].outcome is not Outcome.PASSED:
+        return computes_in(sample, results)
+    said = (
+        f"forward returns all digits of float64, and keeps numbers in {short} for backward: its formula is "
+        f"right with every operation in float64, and what it returns has the digits of {short} alone"
+    )
+    hint = (
+        f"Keep them in the dtype of the inputs, or write `dtypes: [{short}]` where so few digits are meant."
+    )
+    return sample.finding("GV109", said, hint=hint)
 
 
 def computes_in(sample: Sample, results: Results) -> Finding:

@@ -33,8 +33,14 @@ WAYS = {"sum": None, "mean": None}
 
 
 class Kept:
+    KINDS = ("full", "valid")
+    ENDS = {"wrap": None, "clip": None}  # noqa: RUF012
+
     @staticmethod
-    def forward(ctx, x, how, way, mode, kind):
+    def forward(ctx, x, how, way, mode, kind, part, end):
+        assert part in Kept.KINDS
+        if end not in Kept.ENDS.keys():  # noqa: SIM118 - as people write it
+            raise ValueError
         ctx.how, ctx.mode = how, mode
         {"none": None, "first": None}[how](x)
         match kind:
@@ -48,7 +54,7 @@ class Kept:
 
 
 def test_options_are_keys_of_tables_and_what_ctx_keeps_is_compared_with():
-    names = ("x", "how", "way", "mode", "kind")
+    names = ("x", "how", "way", "mode", "kind", "part", "end")
     facts = gather(names, Kept.forward, None, Kept.backward).facts
     assert [facts[name].strings for name in names] == [
         [],
@@ -56,6 +62,8 @@ def test_options_are_keys_of_tables_and_what_ctx_keeps_is_compared_with():
         ["sum", "mean"],
         ["a", "b"],
         ["soft", "hard"],
+        ["full", "valid"],
+        ["wrap", "clip"],
     ]
 
 
