@@ -90,11 +90,11 @@ def _computed_of(frame: Frame, words: set[str]) -> set[str]:
 _UNBOUND = re.compile(r"local variable '(\w+)'")
 """A name that no case has bound."""
 
-DEEPEST = 4
-"""Local names that are followed from one to the next."""
-
 _RANKS = frozenset({"dim", "ndimension", "len"})
 """Calls that give a number of dimensions."""
+
+_SHAPES = frozenset({"Size", "tuple", "list"})
+"""Calls that give a shape as it is."""
 
 
 _ORDERS: Mapping[type[ast.cmpop], tuple[int, int]] = {
@@ -199,6 +199,8 @@ class _Condition:
     bound: Mapping[str, ast.expr]
     alone: bool = True
     """No other condition would do as well: a size is the number that it asks for, and no other."""
+    settled: frozenset[str] = frozenset()
+    """Arguments whose shapes other conditions beside it have asked for."""
 
     def kept(self, test: ast.expr, *, holding: bool) -> Iterator[State]:
         """States in which a test comes out so."""
@@ -208,19 +210,27 @@ class _Condition:
             case ast.BoolOp(op=op, values=values):
                 every = isinstance(op, ast.And) == holding
                 reading = self
-                for value in values:
+                for value in (*values, *values) if every else values:  # one may undo what those before it did
                     changed = next(reading.kept(value, holding=holding), None)
                     if changed is not None:
                         yield changed
-                        reading = replace(self, state=changed) if every else self
+                        reading = reading.after(changed) if every else self
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 yield from self._compared(left, op, right, holding=holding)
+            case ast.BinOp(op=ast.Mod()) if not holding:  # `if n % k:`
+                yield from self._equal(test, ast.Constant(0))
             case ast.Call(func=ast.Name(id="any"), args=[several]) if not holding:
                 yield from self._constant(several)
             case ast.Subscript() if not holding:
                 yield from self._constant(test)
             case _:
                 return
+
+    def after(self, state: State) -> _Condition:
+        """The same once another condition is kept."""
+        pairs = zip(self.state.arguments, state.arguments, strict=True)
+        settled = self.settled.union(a.name for a, b in pairs if a.dims != b.dims)
+        return replace(self, state=state, settled=settled)
 
     def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr, *, holding: bool) -> Iterator[State]:
         if isinstance(op, ast.Eq if holding else ast.NotEq):
@@ -257,11 +267,12 @@ class _Condition:
             yield from self._equal(left, ast.Constant(number + beyond))
 
     def _equal(self, left: ast.expr, right: ast.expr) -> Iterator[State]:
-        whole = self._whole_shape(left, right)
+        shapes = [*self._whole_shapes(left, right)]
+        if shapes:
+            yield from shapes
+            return
         changed: State | None = None
-        match whole or self._term(left), self._term(right):
-            case State() as changed, _:
-                pass
+        match self._term(left), self._term(right):
             case (_Size(divisor=0) as one, _Size(divisor=0) as other):
                 changed = self._same(one, other)
             case (int(number), _Size(divisor=0) as size) | (_Size(divisor=0) as size, int(number)):
@@ -277,29 +288,27 @@ class _Condition:
         if changed is not None:
             yield changed
 
-    def _whole_shape(self, left: ast.expr, right: ast.expr) -> State | None:
+    def _whole_shapes(self, left: ast.expr, right: ast.expr) -> Iterator[State]:
         """After `x.shape[1:] == (3, n)`, or of the whole shape: these sizes after the dimensions before.
 
-        And after `x.shape == y.shape` those of the other one.
+        And the other way round; what other conditions have not asked for first.
         """
+        made = [self._shaped(left, right), self._shaped(right, left)]
+        found = [one for one in made if one is not None and one[1] != self.state]
+        yield from (state for _, state in sorted(found, key=lambda one: one[0] in self.settled))
+
+    def _shaped(self, target: ast.expr, wanted: ast.expr) -> tuple[str, State] | None:
+        """An argument, and the state in which its shape, or the end of it, is another one."""
         start: int | None = 0
-        shape = left
-        if isinstance(left, ast.Subscript) and isinstance(left.slice, ast.Slice) and left.slice.lower:
-            start, shape = integer(left.slice.lower), left.value
-        place, other = self._of_shape(shape), self._of_shape(right)
-        if place is None or start is None:
+        if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice) and target.slice.lower:
+            start, target = integer(target.slice.lower), target.value
+        place, sizes = self._of_shape(target), self._shape(wanted)
+        if place is None or start is None or sizes is None or (start < 0 and start != -len(sizes)):
             return None
-        if other is not None:
-            alike = self.state.arguments[other].dims
-            return None if start else self.state.with_dims(place, alike)
-        sizes = [self._sized(e) for e in right.elts] if isinstance(right, ast.Tuple | ast.List) else []
-        fixed = [dim for dim in sizes if dim is not None]
-        if not fixed or len(fixed) < len(sizes) or (start < 0 and start != -len(sizes)):
-            return None
-        dims = self.state.arguments[place].dims
-        before = max(0, len(dims) - len(sizes)) if start < 0 else start
-        state, more = self.state.fresh(max(0, before - len(dims)))
-        return state.with_dims(place, (*(*dims, *more)[:before], *fixed))
+        argument = self.state.arguments[place]
+        before = max(0, len(argument.dims) - len(sizes)) if start < 0 else start
+        state, more = self.state.fresh(max(0, before - len(argument.dims)))
+        return argument.name, state.with_dims(place, (*(*argument.dims, *more)[:before], *sizes))
 
     def _of_shape(self, node: ast.expr) -> int | None:
         """The argument whose whole shape an expression is: `x.shape`, `x.size()`."""
@@ -312,28 +321,85 @@ class _Condition:
             case _:
                 return None
 
+    def _shape(self, node: ast.expr) -> tuple[Dim, ...] | None:
+        """What `(n, x.shape[0])`, `x.shape[:2]`, `x.shape + (3,)` and names of such are."""
+        place, dims = self._of_shape(node), None
+        match node:
+            case _ if place is not None:
+                dims = self.state.arguments[place].dims
+            case ast.Tuple(elts=entries) | ast.List(elts=entries):
+                sizes = [self._sized(e) for e in entries]
+                known = tuple(dim for dim in sizes if dim is not None)
+                dims = known if len(known) == len(sizes) else None
+            case ast.Subscript(value=whole, slice=ast.Slice(step=None) as part):
+                ends = [integer(end) if end is not None else None for end in _ends(part)]
+                unknown = any(end and k is None for end, k in zip(_ends(part), ends, strict=True))
+                inner = None if unknown else self._shape(whole)
+                dims = None if inner is None else inner[slice(*ends)]
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                one, other = self._shape(left), self._shape(right)
+                dims = None if one is None or other is None else one + other
+            case ast.Call(args=[inner_node]) if called_name(node) in _SHAPES:
+                dims = self._shape(inner_node)
+            case ast.Name(id=name) if name in self.bound:
+                dims = self._without(name)._shape(self.bound[name])  # noqa: SLF001 - of another of these
+            case _:
+                pass
+        return dims
+
+    def _without(self, name: str) -> _Condition:
+        """The same before a local name was bound: what it is made of may be called so, too."""
+        return replace(self, bound={n: value for n, value in self.bound.items() if n != name})
+
     def _sized(self, node: ast.expr) -> Dim | None:
-        """What a size is: a number, or one of an argument."""
-        match self._term(node):
-            case int(number):
+        """What a size is: a number, one of an argument, or a number more, less, times or in parts of it."""
+        match node, self._term(node):
+            case _, int(number):
                 return Dim(plus=number)
-            case _Size(divisor=0) as size:
+            case _, _Size(divisor=0) as size:
                 return self._dim(size)
+            case ast.BinOp(left=left, op=op, right=right), _:
+                dim, by = self._sized(left), self._term(right)
+                if dim is None or not dim.is_plain or not isinstance(by, int):
+                    return None
+                changes = {ast.Add: {"plus": by}, ast.Sub: {"plus": -by}, ast.Mult: {"times": by}}
+                changes[ast.FloorDiv] = {"over": max(1, by)}
+                return replace(dim, **changes[type(op)]) if type(op) in changes else None
             case _:
                 return None
 
-    def _term(self, node: ast.expr, depth: int = 0) -> _Size | _Rank | int | None:
+    def _term(self, node: ast.expr) -> _Size | _Rank | int | None:
         match node:
             case ast.Constant() | ast.UnaryOp():
                 return integer(node)
-            case ast.Name(id=name) if name in self.bound and depth < DEEPEST:
-                return self._term(self.bound[name], depth + 1)
+            case ast.Name(id=name) if name in self.bound:
+                return self._without(name)._term(self.bound[name])  # noqa: SLF001 - of another of these
+            case ast.Name(id=name) if name in self.names:
+                return self._number(self.names[name])
             case ast.BinOp(left=left, op=ast.Mod(), right=right):
-                inner, divisor = self._term(left, depth), integer(right)
-                plain = isinstance(inner, _Size) and divisor is not None
-                return _Size(inner.argument, inner.index, divisor) if plain else None  # type: ignore[union-attr, arg-type]
+                return self._rest(self._term(left), self._term(right))
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                one, other = self._term(left), self._term(right)
+                return one * other if isinstance(one, int) and isinstance(other, int) else None
             case _:
                 return self._size(node) or self._rank(node)
+
+    def _rest(
+        self, inner: _Size | _Rank | int | None, divisor: _Size | _Rank | int | None
+    ) -> _Size | int | None:
+        """`x.shape[1] % 2`, and `axis % x.dim()` where both are numbers."""
+        if isinstance(divisor, _Rank):
+            place = self._place(divisor.argument)
+            divisor = len(self.state.arguments[place].dims) if place is not None else None
+        if not isinstance(divisor, int) or divisor < 1 or not isinstance(inner, _Size | int):
+            return None
+        return inner % divisor if isinstance(inner, int) else replace(inner, divisor=divisor)
+
+    def _number(self, name: str) -> int | None:
+        """The value of an argument that is an integer."""
+        given = (a.guess.choices[0] for a in self.state.arguments if a.name == name and a.guess.choices)
+        value = next(given, None)
+        return value if type(value) is int else None
 
     def _size(self, node: ast.expr) -> _Size | None:
         match node:
@@ -344,8 +410,14 @@ class _Condition:
                     value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size")), slice=index
                 )
             ):
-                k = integer(index)
-                return _Size(self.names[name], k) if k is not None and name in self.names else None
+                k = self._term(index)
+                return _Size(self.names[name], k) if isinstance(k, int) and name in self.names else None
+            case ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=name)]) if name in self.names:
+                return _Size(self.names[name], 0)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="numel")) if name in self.names:
+                place = self._place(self.names[name])
+                of_one = place is not None and len(self.state.arguments[place].dims) == 1
+                return _Size(self.names[name], 0) if of_one else None
             case _:
                 return None
 

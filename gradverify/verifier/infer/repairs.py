@@ -28,6 +28,7 @@ _INDEX = re.compile(
     r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int(?:32(?:/| or )int)?64|LongTensor"
     r"|to be (?:Long|int64)|index must be|must be (?:of d?type )?(?:torch\.)?(?:long|u?int\d+)"
     r"|applicable to (?:index|integral) tensor|not implemented for 'Double'"
+    r"|\b(?:must|should|has to|expects?|expected|needs?)\b.{0,30}\bint(?:eger|egers|egral|64)?\b"
 )
 _BOOL = re.compile(
     r"[Bb]ool(?:ean)?(?:Tensor|[- ]type| tensor| mask)|dtype bool|mask dtype|\(operator.invert\)"
@@ -264,6 +265,8 @@ def repairs(state: State, error: RaisedError, further: Sequence[Row] = ()) -> It
     if error.deliberate:
         for number, changed in enumerate(_of_values(state, error, suspects)):
             yield changed.dearer(costs.NEXT_DOMAIN * number)
+        for number, changed in enumerate(_bounds(state, message, suspects)):
+            yield changed.dearer(costs.OF_VALUES + costs.NEXT_DOMAIN * number)
     for row in (*TABLE, *further):
         if row.seen.search(message):
             for number, changed in enumerate(row.repair(state, message, suspects)):

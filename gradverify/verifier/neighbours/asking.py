@@ -33,8 +33,8 @@ def anywhere(direction: Tensor, _: Tensor) -> Tensor:
     return direction
 
 
-OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
-"""Codes that rest on a derivative of forward."""
+OF_A_SLOPE = frozenset({"GV101", "GV107"})
+"""Codes that rest on a derivative of forward, by more than a proof at a neighbour can see."""
 
 DIRECTIONS = 4
 """Of a proof in few digits: an error of a hundredth is not seen along every sixth, and many are asked."""

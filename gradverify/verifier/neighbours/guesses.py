@@ -157,7 +157,7 @@ AT_UNDECLARED: tuple[Reason, ...] = (no_derivative_meant, made_up, _extreme, _su
 """Of inferred inputs, where backward is right at moderate values."""
 
 Mistake = tuple[object, ...]
-"""Options, code, input and output."""
+"""Options and what is in doubt with them, code, input and output."""
 
 
 @dataclass
@@ -172,7 +172,7 @@ class Excuses:
 
     def of(self, sample: Sample, finding: Finding, reasons: tuple[Reason, ...]) -> Finding:
         """The finding, as the first reason excuses it, or the gradient on which a second derivative rests."""
-        options = sample.case.options
+        options = sample.case.options, frozenset(d.what for d in doubts_of(sample))
         key: Mistake = options, finding.code, finding.input, finding.output
         if key not in self.by_mistake and finding.code.startswith(OF_SECOND_ORDER):
             first = (k for k, e in self.by_mistake.items() if k[0] == options and k[1] in OF_A_SLOPE and e)

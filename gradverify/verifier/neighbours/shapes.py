@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
 """Other shapes, by the name of the input."""
 
-OF_SHAPES = frozenset({"GV101", "GV102", "GV103", "GV107", "GV108", "GV110"})
+OF_SHAPES = frozenset({"GV101", "GV102", "GV103", "GV107", "GV108"})
 """Codes that a wrong guess of a shape can have made: of wrong numbers, and of a backward that raises."""
 
 MOST_DIMENSIONS = 3

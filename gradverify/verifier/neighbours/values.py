@@ -50,7 +50,7 @@ OF_GRAD_OUTPUT = "GV106"
 OF_THE_DTYPE = "GV104"
 """A gradient in another dtype: a complex one may be right for complex inputs, and no value makes one."""
 
-OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV201", "GV202"})
+OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV201", "GV202"})
 """Codes that say nothing of a gradient which is not meant to be the derivative."""
 
 MEASURED = OF_THE_DERIVATIVE - {"GV108"}

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from gradverify.model import Frame, RaisedError
@@ -133,6 +134,32 @@ def test_the_names_of_a_helper_lead_to_the_parameters_that_it_got():
 
 def ranks_of(found):
     return {tuple(len(a.dims) for a in s.arguments) for s in found}
+
+
+CONDITIONS = [
+    ("w.shape != x.shape[1:]", lambda x, w, b: w == x[1:]),
+    ("w.shape != x.shape + (3,)", lambda x, w, b: w == (*x, 3)),
+    ("b.shape != (x.size(1) - 1,)", lambda x, w, b: b == (x[1] - 1,)),
+    ("w.shape != (2, b.numel())", lambda x, w, b: w == (2, *b)),
+    ("w.shape != torch.Size([x.shape[0], x.shape[1] // 2])", lambda x, w, b: w == (x[0], x[1] // 2)),
+    ("w.shape != b.shape or w.shape != x.shape[:1]", lambda x, w, b: w == b == x[:1]),
+    ("len(b) != x.shape[0]", lambda x, w, b: b == x[:1]),
+    ("x.shape[2] % (2 * 2)", lambda x, w, b: x[2] % 4 == 0),
+]
+
+
+@pytest.mark.parametrize(("condition", "holds"), CONDITIONS, ids=[c for c, _ in CONDITIONS])
+def test_the_condition_of_an_author_is_kept_whatever_its_message(condition, holds, tmp_path):
+    file = tmp_path / "m.py"
+    file.write_text(
+        f"def forward(ctx, x, w, b):\n    if {condition}:\n        raise ValueError\n    return x\n"
+    )
+    before = state(3, 2, 1)
+    error = RaisedError(
+        "ValueError", "", deliberate=True, frames=(Frame(str(file), 3, "forward", "raise ValueError"),)
+    )
+    assert not holds(*shapes(before))
+    assert any(holds(*shapes(s)) for s in repairs(before, error))
 
 
 def test_of_two_shapes_that_do_not_go_together_one_may_be_a_number():
