@@ -145,7 +145,7 @@ def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Findi
         hint = "Hand as many tensors to ctx.save_for_backward as backward unpacks, in the same order."
         if "got 0" in error.message:
             said = f"backward raised{when}: no saved tensors ({error.type}: {first_line(error.message)})"
-    return sample.finding("GV102", said, hint=hint, raised=error)
+    return sample.finding("GV102", said, hint=hint, raised=error, part=when)
 
 
 def disconnected(sample: Sample) -> FirstOrder:

@@ -219,7 +219,8 @@ def _as_reported(reported: Finding, found: Finding) -> Finding | None:
     """What was found, if it is the mistake that was reported; where only a part was wrong, a part is."""
     if reported.code == "GV106" and reported.cause in LINEAR:
         found = nonlinear(found, reported.cause)
-    if (found.code, found.input, found.output) != (reported.code, reported.input, reported.output):
+    there, here = ((f.code, f.part, f.input, f.output) for f in (reported, found))
+    if there != here:
         return None
     is_same = (
         not _size(found) < FAINT * _size(reported)  # which may be NaN
