@@ -45,7 +45,8 @@ from gradverify.verifier.questions.orders import (
 from gradverify.verifier.questions.reference import ask_reference, ask_surrogate
 from gradverify.verifier.questions.structured import wrong_with_structure
 from gradverify.verifier.questions.subject import Native, Sample, graph_of, prepare, tensors_in
-from gradverify.verifier.questions.witnessing import options_of, other_values, witnesses_of
+from gradverify.verifier.questions.witnessing import largest, options_of, other_values, witnesses_of
+from gradverify.verifier.witnesses.values import probe
 
 SINGLE = "float32"
 """The shortest dtype in which slopes can be measured."""
@@ -209,7 +210,8 @@ def at_undeclared(sample: Sample) -> FirstOrder:
     if sample.subject.surrogate is not None:
         return _as_meant(sample)
     hand_back(sample.inputs.size)
-    found = _judged(sample, declared=False)
+    branches = sample.point is Point.SPECIAL and options_of(sample).compares
+    found = _judged(sample, declared=False, prove=branches and _is_alone_there(sample))
     if found.judgement is None or found.asked is None:
         return replace(found, result=NOT_RUN)
     told, drawn = found.result.findings, points_of(sample.case, sample.subject.settings.effort)
@@ -218,6 +220,39 @@ def at_undeclared(sample: Sample) -> FirstOrder:
         told += errors_of(ask_second(sample, found.asked, prove=False).findings)
     certain = (f for f in told if f.code != "GV109" or f.suspected)
     return replace(found, result=_hinted(certain, sample.point, found.result.witnesses))
+
+
+ASIDE = 2.0**-12
+"""How far from zeros and ties, relative to an entry and the largest one, a gradient is beside theirs."""
+
+ALIKE, ANOTHER = 1e-2, 0.1
+"""Shares of a gradient by which two are the same, and from which on they are not."""
+
+
+def _is_alone_there(sample: Sample) -> bool:
+    """Whether its gradient is one on both sides of zeros or ties, and another at them.
+
+    As where a branch returns a limit: torch derives the branch, and what backward shares with it is wrong.
+    """
+    made, inputs, outputs = graph_of(sample), sample.inputs, sample.problem.outputs
+    if isinstance(made, Raised):
+        return False
+    x = inputs.flatten(sample.problem.primals)
+    step = ASIDE * (x.abs() + largest(x)) * probe(len(x), sample.key)
+    u = outputs.unflatten(probe(outputs.size, sample.key + 1))
+    found = sample.problem.back(made.value, u)
+    rows = [] if isinstance(found, Raised) else [inputs.flatten(found.value)]
+    for moved in (x + step, x - step) if rows else ():
+        beside = sample.problem.pull_back(inputs.unflatten(moved), u)
+        if isinstance(beside, Raised):
+            return False
+        rows.append(inputs.flatten(beside.value))
+        if torch.allclose(rows[0], rows[-1], rtol=ANOTHER, atol=ALIKE * largest(rows[0])):
+            return False
+    here, after, before = rows or 3 * [x]
+    size = torch.maximum(after.abs(), before.abs())
+    alike, another = (after - before).abs() <= ALIKE * size, (here - after).abs() > ANOTHER * size
+    return bool((alike & another).any())
 
 
 def _hinted(

@@ -51,6 +51,8 @@ class Options:
     """In which forward computes; None until it was watched."""
     met: frozenset[torch.dtype] = frozenset()
     """Those of any number that it makes, also of what it keeps for backward alone."""
+    compares: bool = False
+    """Forward compares numbers, and may take another branch at zeros or ties."""
     made: str = ""
     """The line on which forward, which takes float64, makes numbers of float32."""
     unsteady: bool = False
@@ -116,6 +118,7 @@ def other_values(sample: Sample, graph: Graph, known: Options) -> bool:
         return False
     known.formats |= {f for t in again.value for f in seen.of(t)}
     known.met = known.formats | seen.met
+    known.compares = seen.compares
     known.made = seen.made if problem.outputs.is_double and not known.is_short else ""
     hidden, now = any(map(seen.is_from_outside, again.value)), problem.outputs.flatten(again.value)
     if hidden and problem.outputs.is_double and has_digits_of_float32(now):

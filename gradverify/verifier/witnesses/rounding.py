@@ -217,6 +217,8 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
         """Short ones that numbers were turned into, for an output or for backward alone."""
         self.count = 0
         """Operations so far."""
+        self.compares = False
+        """Numbers are compared: which branch is taken may hang on them."""
         self.made = ""
         """The first line on which numbers of float32 are made out of none, as those without a dtype are."""
         for one in inputs or ():
@@ -233,6 +235,7 @@ class Formats(Dispatched):  # type: ignore[no-untyped-call]
             if not isinstance(one, Tensor):
                 continue
             self.moves[one], self.outside[one] = moves, from_outside
+            self.compares |= one.dtype is torch.bool and any(map(_is_float, read))
             if not read and one.dtype is torch.float32 and not self.made:
                 self.made = line_of_caller()
             if moves and _has_levels(one) and any(map(_is_float, read)):

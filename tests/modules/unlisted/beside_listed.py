@@ -386,3 +386,45 @@ class OtherPathForLarge(Function):
         x = ctx.saved_tensors[0].numpy()
         factor = np.where(x > 900, 1, 2).astype(x.dtype) if x.dtype == np.float32 else 2
         return torch.from_numpy(factor * x * g.numpy())
+
+
+class Expm1Ratio(Function):
+    """(exp(x) - 1) / x, by a branch that returns the limit at zero."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.where(x == 0, 1.0, torch.expm1(x) / torch.where(x == 0, 1.0, x))
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * torch.where(x == 0, 0.5, (torch.exp(x) - y) / torch.where(x == 0, 1.0, x))
+
+
+class Expm1RatioFlat(Expm1Ratio):
+    """With the derivative of the branch."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * torch.where(x == 0, 0.0, (torch.exp(x) - y) / torch.where(x == 0, 1.0, x))
+
+
+class OnWholeNumbers(Function):
+    """A square that has a value at whole numbers alone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        a = x.detach().numpy()
+        return torch.from_numpy(np.where(a == np.round(a), a * a, np.nan))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 3 * x * g
