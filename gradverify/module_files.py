@@ -7,6 +7,9 @@ from importlib import util
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folders in which packages of many authors lie beside each other."""
+
 
 def above_packages(path: Path) -> Path:
     """The folder above the packages that a file lies in."""
@@ -23,11 +26,14 @@ def dotted_name(path: Path) -> str:
 def imported_file(path: Path, level: int, dotted: str) -> Path | None:
     """The file of a module that a file imports from its own package, or from beside it; None for any other.
 
-    `level` is how many dots a relative import has.
+    `level` is how many dots a relative import has. What is installed beside a package is not its author's.
     """
     if level > len(path.parents):
         return None
-    found = file_below(path.parents[level - 1] if level else above_packages(path), dotted.split("."))
+    folder, parts = path.parents[level - 1] if level else above_packages(path), dotted.split(".")
+    if folder.name in INSTALLED and parts[0] != path.relative_to(folder).parts[0]:
+        return None
+    found = file_below(folder, parts)
     return found if found != path else None
 
 

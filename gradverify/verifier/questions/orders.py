@@ -308,10 +308,11 @@ def ask_second(sample: Sample, first: Asked, *, prove: bool) -> CheckResult:
 
     At values that nobody declared both witnesses must speak against it.
     """
-    second = second_problem(sample)
+    second, before = second_problem(sample), launches()
     made = second.graph(second.primals)
     if isinstance(made, Raised):
         return _raised(sample, made.error)
+    is_kernel = _runs_kernels(sample, before)
     refused = refusal(made.value, second) if prove else None
     asked = second_order(sample, first, made.value, second)
     found = judge(asked, prove=prove) if refused is None else Raised(refused)
@@ -325,6 +326,8 @@ def ask_second(sample: Sample, first: Asked, *, prove: bool) -> CheckResult:
     if wrong:
         cut, worst = is_cut(asked), sorted(wrong, key=lambda pair: -wrong[pair].largest)
         told = (wrong_second(sample, second, one, wrong[one], cut=cut) for one in worst[: 1 if cut else None])
+        if cut and is_kernel:  # whether it is judged in float64 or not
+            told = (replace(f, hint=FIRST_ORDER_ONLY, severity=Severity.WARNING) for f in told)
         every = (_with_change(sample, finding, made.value) for finding in told)
         return CheckResult.of(*every, capability="wrong")
     for (of, by), answer in found.answers.items():
@@ -375,12 +378,16 @@ def graph_alone(sample: Sample) -> CheckResult:
     refused = refusal(graph.value, second)
     if refused is not None:
         return _raised(sample, refused)
+    is_cut_off = not any(g.requires_grad for g in graph.value.outputs)
+    cut = _cut_by_kernel(sample) if is_cut_off and _runs_kernels(sample, before) else None
+    return CheckResult((cut,) if cut else (), Outcome.NOT_RUN, capability="wrong" if cut else "")
+
+
+def _runs_kernels(sample: Sample, before: int) -> bool:
+    """Whether kernels were launched since so many were, or backward calls compiled code."""
     function, operator = sample.subject.function_class, sample.subject.operator
     backward = own_backward(function) if function is not None else getattr(operator, "backward", None)
-    is_kernel = launches() > before or (backward is not None and bool(compiled_calls([backward])))
-    is_cut_off = is_kernel and not any(g.requires_grad for g in graph.value.outputs)
-    cut = _cut_by_kernel(sample) if is_cut_off else None
-    return CheckResult((cut,) if cut else (), Outcome.NOT_RUN, capability="wrong" if cut else "")
+    return launches() > before or (backward is not None and bool(compiled_calls([backward])))
 
 
 def _cut_by_kernel(sample: Sample) -> Finding | None:

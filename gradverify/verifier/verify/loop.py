@@ -209,8 +209,8 @@ def keeps_in(sample: Sample, results: Results) -> Finding:
     if short in sample.subject.dtypes or results[Family.GRADCHECK].outcome is not Outcome.PASSED:
         return computes_in(sample, results)
     said = (
-        f"forward returns all digits of float64, and keeps numbers in {short} for backward: its formula is "
-        f"right with every operation in float64, and what it returns has the digits of {short} alone"
+        f"forward returns all digits of float64, and keeps numbers in {short} for backward: with every "
+        f"operation in float64 the gradient is right, and as it is it has the digits of {short} alone"
     )
     hint = (
         f"Keep them in the dtype of the inputs, or write `dtypes: [{short}]` where so few digits are meant."
