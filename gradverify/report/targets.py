@@ -128,7 +128,8 @@ def codes_of(report: TargetReport) -> list[str]:
 
     Expected ones only where there are no others: they fail nothing.
     """
-    found = [f for f in report.findings if not f.expected] or report.findings
+    told = [f for f in report.findings if f.severity is not Severity.NOTE]
+    found = [f for f in told if not f.expected] or told
     codes = {severity: [f.code for f in found if f.severity is severity] for severity in Severity}
     return list(dict.fromkeys(codes[Severity.ERROR] or codes[Severity.WARNING]))
 

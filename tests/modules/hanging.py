@@ -1,4 +1,5 @@
 """Functions that never come back, and one that does."""
+
 import re
 import subprocess
 import sys

@@ -1,4 +1,5 @@
 """Says which processes it started, then stays for ever."""
+
 import os
 import re
 import subprocess

@@ -404,12 +404,29 @@ def cuda_in_use() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
+_replaced: list[torch.dtype] = []
+"""Default dtypes that others stand in for, the last one for now."""
+
+
 @contextlib.contextmanager
 def default_dtype(name: str) -> Iterator[None]:
     """Torch's default dtype while a target runs, by name; an empty one leaves it."""
     before = torch.get_default_dtype()
+    _replaced.append(before)
     if name:
         torch.set_default_dtype(getattr(torch, name))
+    try:
+        yield
+    finally:
+        _replaced.pop()
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def own_default_dtype() -> Iterator[None]:
+    """The default dtype that a process of the user's has, as for inputs that have no more digits."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(_replaced[-1] if _replaced else before)
     try:
         yield
     finally:

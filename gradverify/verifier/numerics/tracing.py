@@ -24,8 +24,8 @@ MOST_OPERATIONS = 300
 CUTS = (torch.ops.aten.detach.default, torch.ops.aten.detach_.default)
 """Operations that return their input's values and stop its gradient."""
 
-_MEMORY = ("data_ptr", "numpy")
-"""Methods of `Tensor`'s base class that hand out its memory; one of `Tensor` hides each while it is there."""
+_MEMORY = ("data_ptr", "numpy", "map_", "map2_", "apply_", "share_memory_", "__dlpack__")
+"""Methods that go to a tensor's memory, past torch's dispatcher; another hides each for a while."""
 
 _WIDE = {
     torch.float16: torch.float64,
@@ -174,7 +174,7 @@ class NoMemoryError(RuntimeError):
     """A recorded run asked for the memory of a tensor: NumPy or a kernel computes there, unseen by torch."""
 
 
-def _no_memory(_: Tensor, **__: Any) -> NoReturn:  # noqa: ANN401 - `numpy` takes `force`
+def _no_memory(_: Tensor, *__: Any, **___: Any) -> NoReturn:  # noqa: ANN401 - as each of these takes
     raise NoMemoryError("a tensor of a recorded run has no memory of its own")
 
 

@@ -326,7 +326,7 @@ def ask_second(sample: Sample, first: Asked, *, prove: bool) -> CheckResult:
     if wrong:
         cut, worst = is_cut(asked), sorted(wrong, key=lambda pair: -wrong[pair].largest)
         told = (wrong_second(sample, second, one, wrong[one], cut=cut) for one in worst[: 1 if cut else None])
-        if cut and is_kernel:  # whether it is judged in float64 or not
+        if is_kernel and not _others(sample, made.value):  # of which hardly any second derivative is meant
             told = (replace(f, hint=FIRST_ORDER_ONLY, severity=Severity.WARNING) for f in told)
         every = (_with_change(sample, finding, made.value) for finding in told)
         return CheckResult.of(*every, capability="wrong")
@@ -412,6 +412,12 @@ def _cut_by_kernel(sample: Sample) -> Finding | None:
     )
 
 
+def _others(sample: Sample, graph: Graph) -> set[str]:
+    """Names of further Functions that backward applies: whose derivative is written, too."""
+    own = getattr(sample.subject.function_class, "__qualname__", "")
+    return {name for _, name in applied_functions(graph.outputs)} - {own}
+
+
 def _with_change(sample: Sample, finding: Finding, graph: Graph) -> Finding:
     """The finding with the change that refuses a second derivative, where it is cut off.
 
@@ -421,8 +427,7 @@ def _with_change(sample: Sample, finding: Finding, graph: Graph) -> Finding:
     function = sample.subject.function_class
     if function is None:
         return finding
-    others = {name for _, name in applied_functions(graph.outputs)} - {function.__qualname__}
-    cause = finding.cause if others else "detached"
+    cause = finding.cause if _others(sample, graph) else "detached"
     is_refused = cause and finding.severity is Severity.ERROR
     return replace(finding, cause=cause, changes=_marked_first_order(function) if is_refused else ())
 

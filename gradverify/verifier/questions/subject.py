@@ -281,6 +281,8 @@ class Sample:
     """Floating outputs of a callable that carry no graph."""
     exact: tuple[Argument, ...] = ()
     """The arguments in float64, where the target is called in a native dtype."""
+    written: bool = False
+    """Torch counted a write into an input."""
 
     @property
     def is_native(self) -> bool:
@@ -415,7 +417,8 @@ def prepared(
     leaves = tuple(a.value.detach().clone().requires_grad_() for a in arguments if a.differentiable)
     around = InFloat64 if subject.short else nullcontext
     with torch.enable_grad(), around():
-        result = guard.call(subject.call, *substitute(arguments, [leaf.clone() for leaf in leaves]))
+        passed = [leaf.clone() for leaf in leaves]
+        result = guard.call(subject.call, *substitute(arguments, passed))
     if isinstance(result, Raised):
         return forward_raised(arguments, result.error, where, inferred=subject.inferred)
     returned = returned_tensors(result.value)
@@ -450,7 +453,18 @@ def prepared(
     disconnected = tuple(i for i in judged if i not in connected)
     graph = Graph(leaves, tuple(returned[i] for i in judged), of_module=problem.of_module)
     subject.learnt[Graph] = (problem, graph)
-    return Sample(subject, case, where.point, where.draw, arguments, problem, len(returned), disconnected)
+    written = any(t._version for t in passed)  # noqa: SLF001 - torch's only name for it
+    return Sample(
+        subject,
+        case,
+        where.point,
+        where.draw,
+        arguments,
+        problem,
+        len(returned),
+        disconnected,
+        written=written,
+    )
 
 
 def values_of(sample: Sample) -> Returned[Tensors] | Raised:

@@ -56,11 +56,13 @@ class Question:
     """It says something of a target on several ranks, whose memory and ctx are in other processes."""
     brief: bool = False
     """It finds what is common, in few calls: it is asked where a call is slow, too."""
+    of_writes: bool = False
+    """At each case where torch counts a write into an input, too: a view of one batch may be none of two."""
 
 
 QUESTIONS = (
     Question(again, everywhere=True, brief=True),
-    Question(watched, brief=True),
+    Question(watched, brief=True, of_writes=True),
     Question(late_ranks, UNREPEATABLE),
     Question(other_group, UNREPEATABLE),
     Question(overlapping, WRITTEN, brief=True),
@@ -85,7 +87,8 @@ def asked(sample: Sample, questions: Sequence[Question] = QUESTIONS) -> CheckRes
         return CheckResult(outcome=Outcome.NOT_RUN)
     result = CheckResult()
     for question in questions:
-        here = question.everywhere or (subject.is_base if question.once else subject.is_first_of_options)
+        here = question.everywhere or (question.of_writes and sample.written)
+        here = here or (subject.is_base if question.once else subject.is_first_of_options)
         fits = (question.on_ranks or subject.across is None) and (question.brief or not subject.brief)
         found = {f.code for f in result.findings if f.severity is not Severity.NOTE}
         if here and fits and not found & question.unless:

@@ -1,7 +1,6 @@
 from torch.autograd import Function
 
 
-
 class Double(Function):
     @staticmethod
     def forward(ctx, x):

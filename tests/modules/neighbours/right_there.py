@@ -58,7 +58,6 @@ class RootOfGapWhole(RootOfGap):
         return whole, -whole
 
 
-
 class AngleOfRotation(Function):
     """Of one rotation: its sine is that of the part which is antisymmetric, and the gradient has its shape."""
 

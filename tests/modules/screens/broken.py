@@ -1,2 +1,3 @@
 """Cannot be imported."""
+
 import numpi

@@ -1,4 +1,5 @@
 """Nothing that has a backward of its own."""
+
 from torch.autograd import Function
 from right import Product
 

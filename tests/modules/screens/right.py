@@ -1,4 +1,5 @@
 """Functions that are right."""
+
 import torch
 from torch.autograd import Function
 

@@ -1,4 +1,5 @@
 """A backward that is wrong in one place, and one that raises."""
+
 from torch.autograd import Function
 
 

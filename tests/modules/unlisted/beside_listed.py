@@ -428,3 +428,47 @@ class OnWholeNumbers(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return 3 * x * g
+
+
+class SetsAView(Function):
+    """Chunks of a batch of one are contiguous already: `set_` empties views of the input."""
+
+    @staticmethod
+    def forward(ctx, x):
+        first, second = (part.contiguous() for part in torch.chunk(x.detach(), 2, dim=1))
+        y = torch.cat([second, first], dim=1)
+        first.set_()
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        first, second = torch.chunk(g, 2, dim=1)
+        return torch.cat([second, first], dim=1)
+
+
+class BufferOfDefault(Function):
+    """What it makes inside has torch's default dtype, which its spec sets for float64."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.rows = len(x)
+        return x.flip(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        return torch.eye(ctx.rows).flip(0) @ g
+
+
+class ByApply(Function):
+    """Python, entry by entry: a tensor of recorded operations has no memory that this could read."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.detach().clone().apply_(lambda v: v * v)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * x * g

@@ -97,6 +97,17 @@ def test_every_target_has_its_line(samples):
         assert re.search(rf"^  {report.target.name} ", text, re.MULTILINE)
 
 
+def test_a_note_hides_no_code_that_was_expected(samples):
+    expected = next(r for r in samples.EVERYTHING.targets if r.status is Verdict.XFAILED)
+    noted = replace(expected, findings=(*expected.findings, Finding("GV817", Severity.NOTE, "a note")))
+    (before,), (after,) = (
+        re.findall("expected failure .*", render_text(samples.report(one), TextStyle()))
+        for one in (expected, noted)
+    )
+    assert before == after
+    assert before.startswith("expected failure GV")
+
+
 def test_a_pass_says_what_it_does_not_say(samples):
     assert "Not judged everywhere: float32" in render_text(samples.GREEN, TextStyle())
     assert "Not judged everywhere" not in render_text(samples.report(samples.FAILED), TextStyle())

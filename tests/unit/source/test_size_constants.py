@@ -185,3 +185,15 @@ def test_a_parameter_that_becomes_a_size_is_one() -> None:
 def test_rounds_of_a_loop_are_no_size(body: str, kept: bool) -> None:
     source = f"def f(x, rounds=300):\n    for _ in range(rounds):\n        x = {body}\n    return x\n"
     assert ("rounds = 300" in {str(c) for c in size_constants(source, "f")}) is kept
+
+
+@pytest.mark.parametrize(("folder", "found"), [("src", {"BLOCK", "RETRIES"}), ("site-packages", {"BLOCK"})])
+def test_what_is_installed_beside_a_package_is_not_its_own(tmp_path, folder, found):
+    mine, theirs = (tmp_path / folder / name for name in ("mine", "theirs"))
+    for package in (mine, theirs):
+        package.mkdir(parents=True)
+    (mine / "__init__.py").write_text("")
+    (theirs / "__init__.py").write_text("RETRIES = 10\ndef run(f): return f(RETRIES)\n")
+    text = "from theirs import run\nBLOCK = 64\ndef forward(ctx, x): return run(x[:BLOCK])\n"
+    (mine / "ops.py").write_text(text)
+    assert {c.name for c in size_constants(text, "forward", mine / "ops.py")} == found

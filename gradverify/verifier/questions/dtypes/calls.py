@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from gradverify.model import RaisedError
-from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard import Raised, own_default_dtype
 from gradverify.verifier.guard.dispatching import Dispatched
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.inputs.native_values import native_arguments
@@ -233,7 +233,7 @@ def native_call(
     if pair is None:
         return NoCall("its inputs cannot be rounded to it")
     function = arithmetic.of(problem.function)
-    native = replace(problem, arguments=pair[0], function=function, around=nullcontext)
+    native = replace(problem, arguments=pair[0], function=function, around=own_default_dtype)
     given: list[Tensor] = []
 
     def drawn(outputs: Tensors) -> Tensors:
@@ -337,7 +337,8 @@ def composite(
     under = arithmetic.of if arithmetic is not None else lambda function: function
     reference = subject.reference_by_name(places_of(problem.arguments))
     if reference is not None:
-        return replace(problem, function=under(reference), around=nullcontext, counter=Counter())
+        around = nullcontext if arithmetic is None else problem.around
+        return replace(problem, function=under(reference), around=around, counter=Counter())
     form, wide = ("recorded", True) if arithmetic is None else ("eager", False)
     found = derive(problem, under(subject.call), outputs, first=form, wide=wide)
     return found.problem if isinstance(found, Derived) else None
