@@ -239,7 +239,8 @@ class _Condition:
             for entry in getattr(right, "elts", ()):
                 yield from self._equal(left, entry)
         elif type(op) in _ORDERS:
-            yield from self._ordered(left, _ORDERS[type(op)][not holding], right)
+            upwards = isinstance(op, ast.Gt | ast.GtE) is holding
+            yield from self._ordered(left, _ORDERS[type(op)][not holding], right, upwards=upwards)
 
     def _constant(self, needs: ast.expr) -> Iterator[State]:
         """After a test of `ctx.needs_input_grad[k]`, or of several, that must not hold: constants."""
@@ -259,12 +260,24 @@ class _Condition:
             case _:
                 return
 
-    def _ordered(self, left: ast.expr, beyond: int, right: ast.expr) -> Iterator[State]:
-        """After `x.shape[1] > 3` the smallest size that is `beyond` (1) the number, or the largest (-1)."""
-        number = self._term(right)
-        is_of_shape = isinstance(self._term(left), _Size | _Rank)
-        if is_of_shape and isinstance(number, int) and 0 < number + beyond <= LARGEST_ORDERED:
+    def _ordered(self, left: ast.expr, beyond: int, right: ast.expr, *, upwards: bool) -> Iterator[State]:
+        """After `x.shape[1] > 3` the smallest size that is `beyond` (1) the number, or the largest (-1).
+
+        Nothing where the size is so already: another condition failed.
+        """
+        number, now = self._term(right), self._now(self._term(left))
+        if now is None or not isinstance(number, int) or not 0 < number + beyond <= LARGEST_ORDERED:
+            return
+        if now < number + beyond if upwards else now > number + beyond:
             yield from self._equal(left, ast.Constant(number + beyond))
+
+    def _now(self, term: _Size | _Rank | int | None) -> int | None:
+        """What a size, or a number of dimensions, is in this state."""
+        if isinstance(term, _Rank):
+            place = self._place(term.argument)
+            return None if place is None else len(self.state.arguments[place].dims)
+        dim = self._dim(term) if isinstance(term, _Size) and not term.divisor else None
+        return None if dim is None else dim.value(self.state.values)
 
     def _equal(self, left: ast.expr, right: ast.expr) -> Iterator[State]:
         shapes = [*self._whole_shapes(left, right)]
@@ -388,9 +401,7 @@ class _Condition:
         self, inner: _Size | _Rank | int | None, divisor: _Size | _Rank | int | None
     ) -> _Size | int | None:
         """`x.shape[1] % 2`, and `axis % x.dim()` where both are numbers."""
-        if isinstance(divisor, _Rank):
-            place = self._place(divisor.argument)
-            divisor = len(self.state.arguments[place].dims) if place is not None else None
+        divisor = self._now(divisor) if isinstance(divisor, _Rank) else divisor
         if not isinstance(divisor, int) or divisor < 1 or not isinstance(inner, _Size | int):
             return None
         return inner % divisor if isinstance(inner, int) else replace(inner, divisor=divisor)

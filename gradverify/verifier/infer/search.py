@@ -145,6 +145,9 @@ MOST_LACKING = 20
 MORE_TRIES = 60
 """Calls after one that forward accepts and backward refuses, for inputs that both accept."""
 
+OTHER_SEEDS = (1, 2)
+"""Other numbers of the same kinds that forward has to take: three may ascend by chance."""
+
 MORE_IF_CHANCE = 100
 """Calls after one that hides mistakes: with square tensors, unequal parts, a count of one."""
 
@@ -302,7 +305,12 @@ class _Search:
             if not result.is_whole:
                 self._accepted_in_part(tried, uneven=bool(cuts))
             elif self._is_telling(tried, uneven=bool(cuts)):
-                return self._settled(tried)
+                elsewhere = (attempt(self.caller, state, seed) for seed in OTHER_SEEDS)
+                refused = next((one for one in elsewhere if isinstance(one, RaisedError)), None)
+                if refused is None:
+                    return self._settled(tried)
+                self.by_chance = self.by_chance or tried  # these numbers alone were taken
+                self.push(repairs(state, refused, self.further))
         if self.by_chance is not None:
             return replace(self._settled(self.by_chance), tries=self.tries)
         best = self.fallback or self.unequal
