@@ -27,7 +27,7 @@ from gradverify.model import (
     TensorInput,
     tensors_of,
 )
-from gradverify.model.case import EQUAL_INPUTS, may_be_equal
+from gradverify.model.case import EQUAL_INPUTS, ZERO_ROWS, is_declared, may_be_equal
 from gradverify.verifier.guard import Raised, RandomStates, Returned, call, unmoved
 from gradverify.verifier.inputs.tensors import (
     build_tensor,
@@ -219,7 +219,10 @@ def build_arguments(
 
     `live` holds the objects behind `object:` and `make:` by their path. Raises whatever these raise.
     """
-    built = [a for i in case.inputs for a in _built(i, case, point, draw, device, live or {})]
+    typical = _beside_rows(case, point, draw)
+    wheres = (((Point.TYPICAL, 0) if i.name in typical else (point, draw)) for i in case.inputs)
+    pairs = zip(case.inputs, wheres, strict=True)
+    built = [a for i, where in pairs for a in _built(i, case, *where, device, live or {})]
     if (point, draw) == (Point.SPECIAL, EQUAL_INPUTS):
         drawn = [t for i in case.inputs for t in tensors_of(i)]
         equal = with_equal_values(may_be_equal(drawn), {a.name: a.value for a in built}, case.seed)
@@ -231,6 +234,15 @@ def build_arguments(
             built[place] = _with_ties(argument, {a.name: a.value for a in own})
             built += [replace(a, value=a.value.detach()) for a in own]
     return tuple(built)
+
+
+def _beside_rows(case: Case, point: Point, draw: int) -> set[str]:
+    """Vectors beside tensors of which rows are made zero: a gain that is zero as a whole would hide them."""
+    if point is not Point.SPECIAL or is_declared(point, draw) or draw == EQUAL_INPUTS:
+        return set()
+    ranks = {i.name: len(i.shape) for i in case.inputs if isinstance(i, TensorInput)}
+    lower = {name for name, rank in ranks.items() if rank < max(ranks.values())}
+    return lower if (draw - 1) % 2 == ZERO_ROWS else set()
 
 
 def _parameters(module: Argument, name: str) -> list[Argument]:

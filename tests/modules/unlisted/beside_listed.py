@@ -472,3 +472,21 @@ class ByApply(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return 2 * x * g
+
+
+class GainOfRows(Function):
+    """Rows over their root mean square, times a gain; a row of zeros is given no gradient."""
+
+    @staticmethod
+    def forward(ctx, x, gain):
+        r = torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-3)
+        ctx.save_for_backward(x, gain, r)
+        return x * r * gain
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, gain, r = ctx.saved_tensors
+        h, y = g * gain, x * r
+        alive = x.square().sum(-1, keepdim=True) > 0
+        return alive * r * (h - y * (h * y).mean(-1, keepdim=True)), (g * y).sum(0)
