@@ -345,7 +345,10 @@ def _carry_over(c: Open) -> None:
             new = TORN
         elif (c.state[:, pair.own] == OPEN).any() or not c.slopes:
             new = WRONG if c.asked.declared and c.asked.is_trusted else OPEN
-        else:  # derived was refuted where it was measured, or differs by what cannot be seen
+        elif c.asked.trust.refuted:  # where it was measured: what it says of the others is nothing
+            new = UNSEEN
+            c.reasons.setdefault(pair.place, Reason.BUDGET)
+        else:  # it differs by what cannot be seen
             new = OPEN
         block[left] = new
         neither = left & ~c.mine[pair.at].isfinite()
