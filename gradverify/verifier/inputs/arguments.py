@@ -27,7 +27,14 @@ from gradverify.model import (
     TensorInput,
     tensors_of,
 )
-from gradverify.model.case import EQUAL_INPUTS, ZERO_ROWS, is_declared, may_be_equal
+from gradverify.model.case import (
+    EQUAL_INPUTS,
+    ZERO_ROWS,
+    allows_zero,
+    is_declared,
+    is_floating,
+    may_be_equal,
+)
 from gradverify.verifier.guard import Raised, RandomStates, Returned, call, unmoved
 from gradverify.verifier.inputs.tensors import (
     build_tensor,
@@ -219,10 +226,11 @@ def build_arguments(
 
     `live` holds the objects behind `object:` and `make:` by their path. Raises whatever these raise.
     """
-    typical = _beside_rows(case, point, draw)
-    wheres = (((Point.TYPICAL, 0) if i.name in typical else (point, draw)) for i in case.inputs)
+    halved = _beside_rows(case, point, draw)
+    wheres = (((Point.TYPICAL, 0) if i.name in halved else (point, draw)) for i in case.inputs)
     pairs = zip(case.inputs, wheres, strict=True)
     built = [a for i, where in pairs for a in _built(i, case, *where, device, live or {})]
+    built = [replace(a, value=_zero_by_halves(a.value)) if a.name in halved else a for a in built]
     if (point, draw) == (Point.SPECIAL, EQUAL_INPUTS):
         drawn = [t for i in case.inputs for t in tensors_of(i)]
         equal = with_equal_values(may_be_equal(drawn), {a.name: a.value for a in built}, case.seed)
@@ -237,12 +245,24 @@ def build_arguments(
 
 
 def _beside_rows(case: Case, point: Point, draw: int) -> set[str]:
-    """Vectors beside tensors of which rows are made zero: a gain that is zero as a whole would hide them."""
+    """Vectors beside tensors of which rows are made zero: a gain that is zero as a whole would hide them.
+
+    Every second entry of them is zero, which meets those rows in ties.
+    """
     if point is not Point.SPECIAL or is_declared(point, draw) or draw == EQUAL_INPUTS:
         return set()
-    ranks = {i.name: len(i.shape) for i in case.inputs if isinstance(i, TensorInput)}
-    lower = {name for name, rank in ranks.items() if rank < max(ranks.values())}
+    given = [i for i in case.inputs if isinstance(i, TensorInput) and is_floating(i)]
+    deepest = max((len(i.shape) for i in given), default=0)
+    lower = {i.name for i in given if len(i.shape) < deepest and not i.special and allows_zero(i)}
     return lower if (draw - 1) % 2 == ZERO_ROWS else set()
+
+
+def _zero_by_halves(value: Tensor) -> Tensor:
+    if not value.dim() or value.layout is not torch.strided:
+        return value
+    made = value.clone()
+    made[..., ::2] = 0
+    return made
 
 
 def _parameters(module: Argument, name: str) -> list[Argument]:
