@@ -1,5 +1,4 @@
 """Functions that take their process down, each in its own way, between two that are right."""
-
 import ctypes
 import os
 import signal
@@ -16,7 +15,7 @@ class Before(Function):
 
     @staticmethod
     def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
+        x, = ctx.saved_tensors
         return 2 * x * grad
 
 
@@ -109,7 +108,6 @@ class UnprintableError(Passing):
         class Odd(Exception):
             def __str__(self):
                 raise ValueError("not even that")
-
         raise Odd
 
 

@@ -1,5 +1,4 @@
 """Functions that never come back, and one that does."""
-
 import re
 import subprocess
 import sys

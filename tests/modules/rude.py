@@ -1,5 +1,4 @@
 """Functions that disturb what is around them and are right all the same."""
-
 import os
 import random
 import sys

@@ -1,5 +1,4 @@
 """Says which processes it started, then stays for ever."""
-
 import os
 import re
 import subprocess

@@ -11,7 +11,6 @@ except ImportError:
 
 class TwoOutputs(Function):
     """Wrong: backward takes one grad_output of two"""
-
     @staticmethod
     def forward(ctx, x, index):
         ctx.save_for_backward(x, index)
@@ -24,7 +23,6 @@ class TwoOutputs(Function):
 
 class TooMany(Function):
     """Wrong: two expected, one comes"""
-
     @staticmethod
     def forward(ctx, x, act):
         ctx.act = act
@@ -37,7 +35,6 @@ class TooMany(Function):
 
 class Unbound(Function):
     """Wrong: a name bound nowhere"""
-
     @staticmethod
     def forward(ctx, x, f, n=3):
         ctx.save_for_backward(x)
@@ -51,7 +48,6 @@ class Unbound(Function):
 
 class InHelper(Function):
     """Wrong: a helper that does not exist"""
-
     @staticmethod
     def forward(ctx, x, mask):
         ctx.save_for_backward(x, mask)
@@ -68,7 +64,6 @@ def helper(g, ctx):
 
 class Lacking(Function):
     """A package is missing here."""
-
     @staticmethod
     def forward(ctx, x):
         return 2 * x
@@ -76,13 +71,11 @@ class Lacking(Function):
     @staticmethod
     def backward(ctx, g):
         import fancy_package_nowhere
-
         return fancy_package_nowhere.double(g)
 
 
 class LackingAtTop(Function):
     """A package is missing here."""
-
     @staticmethod
     def forward(ctx, x):
         return 2 * x

@@ -1,6 +1,7 @@
 from torch.autograd import Function
 
 
+
 class Double(Function):
     @staticmethod
     def forward(ctx, x):

@@ -1,5 +1,4 @@
 """Nothing that has a backward of its own."""
-
 from torch.autograd import Function
 from torch import nn
 

@@ -11,9 +11,7 @@ class AngleOnSphere(Function):
 
     @staticmethod
     def forward(ctx, u, v):
-        assert torch.allclose(u.norm(dim=-1), u.new_ones(())) and torch.allclose(
-            v.norm(dim=-1), v.new_ones(())
-        )
+        assert torch.allclose(u.norm(dim=-1), u.new_ones(())) and torch.allclose(v.norm(dim=-1), v.new_ones(()))
         dot = (u * v).sum(-1)
         ctx.save_for_backward(u, v, dot)
         return torch.arccos(dot)

@@ -86,9 +86,7 @@ def assembled_kernel(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < count
     x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
-    twice = tl.inline_asm_elementwise(
-        "add.f64 $0, $1, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
-    )
+    twice = tl.inline_asm_elementwise("add.f64 $0, $1, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)
     tl.store(y_ptr + offsets, twice, mask=mask)
 
 

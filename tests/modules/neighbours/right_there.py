@@ -58,6 +58,7 @@ class RootOfGapWhole(RootOfGap):
         return whole, -whole
 
 
+
 class AngleOfRotation(Function):
     """Of one rotation: its sine is that of the part which is antisymmetric, and the gradient has its shape."""
 

@@ -1,3 +1,2 @@
 """Cannot be imported."""
-
 import numpi

@@ -1,5 +1,4 @@
 """Functions that are right."""
-
 import torch
 from torch.autograd import Function
 

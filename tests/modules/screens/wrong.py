@@ -1,5 +1,4 @@
 """A backward that is wrong in one place, and one that raises."""
-
 from torch.autograd import Function
 
 
