@@ -28,6 +28,13 @@ def test_no_three_entries_are_equal():
     assert not (low == high).any()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_other_bound_lies_on_both_sides_of_a_tie(seed):
+    x, low, high = drawn(*(TensorInput(name, (12,)) for name in ("x", "low", "high")), seed=seed)
+    assert {bool(side) for side in (high > x)[x == low]} == {True, False}
+    assert {bool(side) for side in (low < x)[x == high]} == {True, False}
+
+
 def test_values_keep_to_what_the_spec_says_of_the_input_that_gets_them():
     x, y = drawn(TensorInput("x", (40,)), TensorInput("y", (40,), range=(0.5, 5.0), avoid=(1.0,)))
     assert 0 < int((x == y).sum()) < 40

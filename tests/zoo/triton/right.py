@@ -49,6 +49,18 @@ class QuickGELU(torch.autograd.Function):
         return grad
 
 
+class Unmarked(QuickGELU):
+    """As most authors of kernels write it: a second derivative is lost in silence."""
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        grad = torch.empty_like(x)
+        grid = (triton.cdiv(x.numel(), BLOCK),)
+        gelu_backward_kernel[grid](x, grad_output.contiguous(), grad, x.numel(), BLOCK=BLOCK)
+        return grad
+
+
 @triton.jit
 def softmax_kernel(x_ptr, y_ptr, columns, WIDTH: tl.constexpr):
     row = tl.program_id(0) * columns
