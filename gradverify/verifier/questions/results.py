@@ -45,7 +45,13 @@ from gradverify.verifier.questions.orders import (
 from gradverify.verifier.questions.reference import ask_reference, ask_surrogate
 from gradverify.verifier.questions.structured import wrong_with_structure
 from gradverify.verifier.questions.subject import Native, Sample, graph_of, prepare, tensors_in
-from gradverify.verifier.questions.witnessing import largest, options_of, other_values, witnesses_of
+from gradverify.verifier.questions.witnessing import (
+    bounds_of,
+    largest,
+    options_of,
+    other_values,
+    witnesses_of,
+)
 from gradverify.verifier.witnesses.values import probe
 
 SINGLE = "float32"
@@ -242,7 +248,10 @@ def _is_alone_there(sample: Sample) -> bool:
     u = outputs.unflatten(probe(outputs.size, sample.key + 1))
     found = sample.problem.back(made.value, u)
     rows = [] if isinstance(found, Raised) else [inputs.flatten(found.value)]
-    for moved in (x + step, x - step) if rows else ():
+    low, high = bounds_of(sample) or (x - torch.inf, x + torch.inf)
+    step = torch.where((x + step < low) | (x + step > high), -step, step)  # at an end both lie inside
+    other = torch.where((x - step < low) | (x - step > high), x + 2 * step, x - step)
+    for moved in (x + step, other) if rows else ():
         beside = sample.problem.pull_back(inputs.unflatten(moved), u)
         if isinstance(beside, Raised):
             return False

@@ -149,7 +149,7 @@ def first_order(sample: Sample, graph: Graph, *, declared: bool) -> Asked:
     return Asked(
         problem=problem,
         claim=Claim(problem, graph),
-        values=Values(problem, steps=known.steps, bounds=_bounds(sample), held=held),
+        values=Values(problem, steps=known.steps, bounds=bounds_of(sample), held=held),
         derived=derived,
         hides=hides,
         trust=known.first,
@@ -200,7 +200,7 @@ def _derived(sample: Sample, graph: Graph, held: Tensor | None) -> tuple[Claim |
     return Claim(found.problem, held=held), found.hides
 
 
-def _bounds(sample: Sample) -> tuple[Tensor, Tensor] | None:
+def bounds_of(sample: Sample) -> tuple[Tensor, Tensor] | None:
     """The ends of declared ranges and domains, entry by entry (N each); None where nothing is bounded."""
     declared = {i.name: i for i in sample.case.inputs if isinstance(i, TensorInput)}
     problem, layout = sample.problem, sample.inputs
