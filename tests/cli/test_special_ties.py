@@ -47,3 +47,34 @@ def test_nan_at_a_declared_zero_shows_in_the_few_digits_of_float32():
 
 def test_derived_that_closes_beside_the_limit_stays_a_witness():
     assert of_the_zoo("right.py::LogProbabilities", "1")["swept"]["not_past"] == []
+
+
+NOTING = """
+import pathlib
+
+import torch
+from torch.autograd import Function
+
+
+class Noting(Function):
+    @staticmethod
+    def forward(ctx, x):
+        if bool((x < -0.0001).any()):
+            pathlib.Path(__file__).with_name("beyond").touch()
+        ctx.save_for_backward(x)
+        return torch.where(x == 0, 0.0, x * x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * g * x
+"""
+
+
+def test_no_call_beside_zeros_leaves_the_declared_range(tmp_path):
+    (tmp_path / "m.py").write_text(NOTING)
+    inputs = "{x: {shape: [4, 3], range: [-0.0001, 9]}}"
+    spec = f"gradverify: 1\nmodule: m.py\nfunctions: {{Noting: {{inputs: {inputs}}}}}\n"
+    (tmp_path / "m.gradverify.yaml").write_text(spec)
+    forked_command.run(["check", "m.py"], tmp_path)
+    assert not (tmp_path / "beyond").exists()
