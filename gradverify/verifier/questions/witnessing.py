@@ -318,7 +318,8 @@ def _of_derived(asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor] | None:
         return None
     error = rounding_of(asked, true)
     for sign in (1.0, -1.0):
-        x = asked.values.x + sign * BESIDE * asked.values.scale * probe(len(asked.values.x), asked.key + 31)
+        way = asked.values.turned(sign * probe(len(asked.values.x), asked.key + 31))
+        x = asked.values.x + BESIDE * asked.values.scale * way
         near = rows_at(witness.problem, x, rows)
         moved = torch.zeros_like(true) if near is None else (near - true).abs()
         error[~(moved <= ROOM * largest(true))] = torch.inf
