@@ -312,7 +312,7 @@ def ask_second(sample: Sample, first: Asked, *, prove: bool) -> CheckResult:
     made = second.graph(second.primals)
     if isinstance(made, Raised):
         return _raised(sample, made.error)
-    is_kernel = _runs_kernels(sample, before)
+    is_kernel = launches() > before or (sample.is_native and _runs_kernels(sample, before))
     refused = refusal(made.value, second) if prove else None
     asked = second_order(sample, first, made.value, second)
     found = judge(asked, prove=prove) if refused is None else Raised(refused)

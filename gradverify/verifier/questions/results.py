@@ -240,25 +240,21 @@ def _is_alone_there(sample: Sample) -> bool:
 
     As where a branch returns a limit: torch derives the branch, and what backward shares with it is wrong.
     """
-    made, inputs, outputs = graph_of(sample), sample.inputs, sample.problem.outputs
-    if isinstance(made, Raised):
-        return False
-    x = inputs.flatten(sample.problem.primals)
+    inputs, outputs = sample.inputs, sample.problem.outputs
+    x, u = inputs.flatten(sample.problem.primals), outputs.unflatten(probe(outputs.size, sample.key + 1))
     step = ASIDE * (x.abs() + largest(x)) * probe(len(x), sample.key)
-    u = outputs.unflatten(probe(outputs.size, sample.key + 1))
-    found = sample.problem.back(made.value, u)
-    rows = [] if isinstance(found, Raised) else [inputs.flatten(found.value)]
     low, high = bounds_of(sample) or (x - torch.inf, x + torch.inf)
     step = torch.where((x + step < low) | (x + step > high), -step, step)  # at an end both lie inside
     other = torch.where((x - step < low) | (x - step > high), x + 2 * step, x - step)
-    for moved in (x + step, other) if rows else ():
-        beside = sample.problem.pull_back(inputs.unflatten(moved), u)
-        if isinstance(beside, Raised):
+    rows: list[torch.Tensor] = []
+    for moved in (x, x + step, other):
+        found = sample.problem.pull_back(inputs.unflatten(moved), u)
+        if isinstance(found, Raised):
             return False
-        rows.append(inputs.flatten(beside.value))
-        if torch.allclose(rows[0], rows[-1], rtol=ANOTHER, atol=ALIKE * largest(rows[0])):
+        rows.append(inputs.flatten(found.value))
+        if rows[1:] and torch.allclose(rows[0], rows[-1], rtol=ANOTHER, atol=ALIKE * largest(rows[0])):
             return False
-    here, after, before = rows or 3 * [x]
+    here, after, before = rows
     size = torch.maximum(after.abs(), before.abs())
     alike, another = (after - before).abs() <= ALIKE * size, (here - after).abs() > ANOTHER * size
     return bool((alike & another).any())

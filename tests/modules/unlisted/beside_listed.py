@@ -373,7 +373,7 @@ class CastSum(Function):
 
 
 class OtherPathForLarge(Function):
-    """In NumPy; past 900, where nobody sees what it rounds, float32 loses a factor of two."""
+    """In NumPy, whose operations cannot be seen: past 900 float32 loses a factor of two."""
 
     @staticmethod
     def forward(ctx, x):

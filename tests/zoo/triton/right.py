@@ -50,7 +50,7 @@ class QuickGELU(torch.autograd.Function):
 
 
 class Unmarked(QuickGELU):
-    """As most authors of kernels write it: a second derivative is lost in silence."""
+    """Without `once_differentiable`, as most kernels are: its second derivative is None."""
 
     @staticmethod
     def backward(ctx, grad_output):

@@ -451,7 +451,7 @@ def findings_of(place: Place, judgement: Judgement, call: NativeCall, truth: Tru
         theirs = _in_plain_torch(place, judgement, call, truth)
         excused = _is_excused(judgement, theirs)
         is_far = judgement.is_large and judgement.value.output is None  # forward is what it is
-        # Beside typical values alone, a formula may be as good as any where nobody sees what it rounds.
+        # Where its operations cannot be seen, what is right at typical values may be as stable as any.
         unseen = place.is_brief and judgement.unexplained and theirs is None
         is_certain = judgement.gross and (place.is_stated or is_far) and not unseen
         if is_unstable and not is_certain:
