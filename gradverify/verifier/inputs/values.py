@@ -62,7 +62,7 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
         source.shuffle(values)
     elif point is Point.WIDE and spec.range is not None:
         low, high = DOMAINS[spec.domain]
-        _plant(source, values, [end for end in spec.range if low < end < high])
+        _plant(source, values, [end for end in spec.range if low < end < high and end not in spec.avoid])
     if point is Point.SPECIAL and spec.special:
         _plant(source, values, spec.special * max(1, count // (4 * len(spec.special))))
     return values

@@ -421,6 +421,10 @@ WHY: dict[Reason, tuple[str, str]] = {
     Reason.NO_VALUE: ("forward itself is not finite at these inputs", NO_VALUE),
     Reason.DIVERGES: ("forward jumps, or is not finite, around these inputs", OTHER_VALUES),
     Reason.KINK: ("these inputs lie on a kink of forward", OTHER_VALUES),
+    Reason.END: (
+        "that is at an end of the declared range, and whether forward has a kink there shows only beyond it",
+        "If it has none, widen the `range` a little. If it has, keep away from it with `avoid`.",
+    ),
     Reason.BUDGET: ("measuring it takes more calls than one target may cost", EFFORT),
     Reason.LOOP: (
         "forward repeats a step, and if it stops before it has converged, the gradient may be off by as much",

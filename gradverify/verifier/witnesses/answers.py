@@ -34,6 +34,7 @@ class Reason(StrEnum):
     NO_VALUE = "no-value"
     DIVERGES = "diverges"
     KINK = "kink"
+    END = "end"
     BUDGET = "budget"
     LOOP = "loop"
     ROUNDING = "rounding"

@@ -18,8 +18,9 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.witnesses.answers import Asked, Judgement, Reason, Right, Wrong
-from gradverify.verifier.witnesses.claim import spread_of_rows
+from gradverify.verifier.witnesses.claim import rows_at, spread_of_rows
 from gradverify.verifier.witnesses.kinks import (
+    BESIDE,
     MOST_COLUMNS,
     TOGETHER,
     look_beside_kinks,
@@ -242,13 +243,16 @@ def _verdict(c: Open, k: int, column: int) -> int:  # noqa: PLR0911 - the table 
     refuted = bool((a - s).abs() > max(float(e), bar))
     refuted &= bool(s) or not asked.sixteen  # on a step of a staircase nothing moves
     if c.theirs is None or not c.theirs[k, column].isfinite():
+        if refuted and seen and bool(c.values.inward[column]):
+            c.reasons[c.owner[k], c.inputs.block_of(column)] = Reason.END
+            return OPEN if asked.declared else UNSEEN
         if refuted and seen:
             return OPEN if asked.sixteen else _if_it_stays(c, k, column)
         return RIGHT if seen and not refuted else (OPEN if refuted else UNSEEN)
     d = c.theirs[k, column]
     if not c.apart[k, column]:
         if refuted and seen:
-            return _nearby(c, k, column)
+            return RIGHT if _bends_at_an_end(c, k, column) else _nearby(c, k, column)
         return RIGHT if seen or not asked.hides else UNSEEN
     other = bool((d - s).abs() > max(float(e), bar))
     if refuted and other:
@@ -297,6 +301,21 @@ def _if_it_stays(c: Open, k: int, column: int) -> int:
         return OPEN
     off = abs(float(c.mine[k, column]) - float(value[k]))
     return WRONG if off > max(float(error[k]), c.bar(k, column)) else RIGHT
+
+
+def _bends_at_an_end(c: Open, k: int, column: int) -> bool:
+    """Whether derived has, beside the end of a declared range, the slope that refutes it at the end.
+
+    Values show one side of it. So derived is theirs inside, and what it has at the end is its choice at a kink.
+    """
+    if not bool(c.values.inward[column]) or c.asked.witness is None or c.left < 1:
+        return False
+    if column not in c.inside:
+        x = c.values.x + BESIDE * c.values.unit(column)
+        rows = rows_at(c.asked.witness.problem, x, c.u)
+        c.inside[column] = torch.full((len(c.u),), torch.nan) if rows is None else rows[:, column]
+    off = abs(float(c.inside[column][k] - c.value[k, column]))
+    return off <= max(float(c.error[k, column]), c.bar(k, column))
 
 
 def _nearby(c: Open, k: int, column: int) -> int:

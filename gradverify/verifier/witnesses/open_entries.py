@@ -131,6 +131,8 @@ class Open:
         self.slopes: dict[int, Slope] = {}
         self.again: dict[int, Slope] = {}
         self.shortest: dict[int, Slope] = {}
+        self.inside: dict[int, Tensor] = {}
+        """Derived beside the end of a declared range (K), by the column that lies at it."""
         return None
 
     def way(self, key: int) -> Tensor:

@@ -27,6 +27,10 @@ RIGHT = (
     "SegmentMaximumShared",
     "MedianOfRow",
     "MiddleInNumpy",
+    "RectifiedFromZero",
+    "DistanceFromZero",
+    "LeakyFromZero",
+    "WidthOfRowFromZero",
 )
 
 RIGHT_IN_SINGLE = (
@@ -85,7 +89,9 @@ EXPECTED["wrong", "SegmentMaximumTwice", "with spec"] = {
     "status": "failed", "errors": {"GV101"},
 }  # fmt: skip
 EXPECTED["wrong", "MaximumTwiceInNumpy", "with spec"] = {"status": "inconclusive", "warnings": {"GV109"}}
-EXPECTED["right", "SortedInNumpy", "with spec"] = {"status": "inconclusive", "warnings": {"GV109"}}
+for name in ("SortedInNumpy", "RectifiedInNumpy"):
+    EXPECTED["right", name, "with spec"] = {"status": "inconclusive", "warnings": {"GV109"}}
+EXPECTED["wrong", "ExponentialFromZero", "with spec"] = {"status": "failed", "errors": {"GV101"}}
 for name in ("MaximumLost", "LargerOfComplexAndRealLost"):
     EXPECTED["wrong", name, "with spec"] = {"status": "failed", "any_of": {"GV101", "GV107"}}
 SHOWN_BY_ANY = ("LargerRealPartTwice", "MaximumTwiceKernel", "MinimumLostInSingle")

@@ -440,3 +440,56 @@ class SortedInNumpy(Function):
     def backward(ctx, g):
         (order,) = ctx.saved_tensors
         return torch.zeros_like(g).scatter(-1, order, g)
+
+
+def from_zero(forward, slope):
+    """A Function of numbers from zero on, with a kink at that end of its range."""
+
+    class FromZero(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return forward(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * slope(x)
+
+    return FromZero
+
+
+class RectifiedFromZero(from_zero(lambda x: 3 * torch.relu(x), lambda x: 3.0 * (x > 0))):
+    """At zero the gradient is torch's, and inside the range it is 3."""
+
+
+class DistanceFromZero(from_zero(lambda x: 2 * x.abs(), lambda x: 2 * x.sign())):
+    """At zero the gradient is a mean of those on both sides."""
+
+
+class LeakyFromZero(
+    from_zero(lambda x: torch.where(x > 0, 3 * x, 0.5 * x), lambda x: torch.where(x > 0, 3.0, 0.5).double())
+):
+    """At zero the gradient is that on the other side."""
+
+
+class RectifiedInNumpy(
+    from_zero(lambda x: torch.from_numpy(x.detach().numpy().clip(0, None)), lambda x: 1.0 * (x > 0))
+):
+    """No witness but values, of which the range holds those on one side."""
+
+
+class WidthOfRowFromZero(Function):
+    """The largest entry less the smallest one, several of which are equal at the end of the range."""
+
+    @staticmethod
+    def forward(ctx, x):
+        (high, largest), (low, smallest) = x.max(-1), x.min(-1)
+        ctx.save_for_backward(x, largest, smallest)
+        return high - low
+
+    @staticmethod
+    def backward(ctx, g):
+        x, largest, smallest = ctx.saved_tensors
+        zeros, g = torch.zeros_like(x), g[..., None]
+        return zeros.scatter(-1, largest[..., None], g).scatter_add(-1, smallest[..., None], -g)

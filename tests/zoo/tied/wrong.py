@@ -229,3 +229,17 @@ class MaximumTwiceInNumpy(Function):
     def backward(ctx, g):
         x, largest = ctx.saved_tensors
         return g[..., None] * (x == largest[..., None])
+
+
+class ExponentialFromZero(Function):
+    """Wrong at the end of its range alone, where nothing has a kink."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.exp(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * torch.where(x == 0, 5.0, torch.exp(x))
