@@ -21,8 +21,8 @@ class Deduced:
     doubts: tuple[Doubt, ...] = ()
     remarks: tuple[tuple[str, str], ...] = ()
     """(input, sentence) pairs: what the user should know of a guess."""
-    never: tuple[tuple[str, str], ...] = ()
-    """(input, sentence) pairs: options that can be verified at other inputs alone, and were not."""
+    never: tuple[tuple[str, str, str], ...] = ()
+    """(input, sentence, what to try) of what these inputs leave open: options of others alone, None."""
     tries: int = 0
     """Calls of forward that the search took."""
 

@@ -179,8 +179,8 @@ class TargetPlan:
     """What of inferred inputs was invented."""
     remarks: tuple[tuple[str, str], ...] = ()
     """(input, sentence) pairs on inferred inputs: notes of the report."""
-    never: tuple[tuple[str, str], ...] = ()
-    """(input, sentence) pairs on options that inferred inputs never verify: the target is inconclusive."""
+    never: tuple[tuple[str, str, str], ...] = ()
+    """(input, sentence, what to try) of what inferred inputs leave open: the target is inconclusive."""
     shown: str = ""
     """Inferred inputs as a report shows them: `x [n, d], index int64 [k]`."""
     declared: tuple[Case, ...] = ()

@@ -125,7 +125,7 @@ def _judged(planned: Planned, found: Deduced, request: Request) -> DraftedEntry:
     """The entry, with what a spec must say so that it is judged as it is without one."""
     plan = plan_from(planned, found, request)
     remarks = {d.name: f"{d.certain[0]} in the source" if d.certain else "guessed" for d in found.doubts}
-    remarks |= dict((*found.remarks, *found.never))
+    remarks |= dict((*found.remarks, *((name, said) for name, said, _ in found.never)))
     constant = (i.name for i in found.inputs if isinstance(i, TensorSpec) and i.requires_grad is False)
     remarks |= {name: "backward returns None for it: a constant?" for name in constant if name in remarks}
     entry = DraftedEntry(planned.target.name, entry_data(found.spec), input_comments=tuple(remarks.items()))
@@ -142,7 +142,8 @@ def _judged(planned: Planned, found: Deduced, request: Request) -> DraftedEntry:
             return replace(entry, data={**entry.data, "ignore": ignored})
     if any(f.cause == "looks-surrogate" for f in inferred.findings):
         return _deliberate(entry)
-    guessed = ", ".join(d.what for d in found.doubts) or "the kind of values"
+    guesses = (*(d.what for d in found.doubts), *(f"what `{name}` is" for name, *_ in found.never))
+    guessed = ", ".join(guesses) or "the kind of values"
     comments = (f"{planned.target.name} is {inferred.status}: {guessed} had to be guessed.",
                 "If these inputs are valid, remove the # from the entry; else correct it.")  # fmt: skip
     return replace(entry, active=False, comments=comments)

@@ -28,9 +28,6 @@ from gradverify.session.worker_ended import WorkerError
 from gradverify.source import uses_complex
 from gradverify.spec.read import SpecFile
 
-OTHER_INPUTS = "Give it valid inputs in a spec, in an entry of its own: `Name@other:` with `target: Name`."
-"""What is said of an option that the inferred inputs do not suit."""
-
 MOST_SHAPES = 4
 """Declared shapes that are reported of a refusal."""
 
@@ -229,8 +226,8 @@ def _of_guesses(plan: TargetPlan, settings: Settings) -> list[Finding]:
     """What is to be said of inferred inputs before any of them is tried."""
     reported = [Finding("GV107", Severity.NOTE, sentence, input=name) for name, sentence in plan.remarks]
     reported += [
-        Finding("GV109", Severity.WARNING, f"inputs inferred: {sentence}", hint=OTHER_INPUTS, input=name)
-        for name, sentence in plan.never
+        Finding("GV109", Severity.WARNING, f"inputs inferred: {sentence}", hint=hint, input=name)
+        for name, sentence, hint in plan.never
     ]
     ignored = (*settings.ignore, *(code for code, _ in plan.ignore))
     return [found for found in reported if not found.code.startswith(ignored)]

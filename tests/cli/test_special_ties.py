@@ -3,6 +3,7 @@
 import json
 
 import forked_command
+import pytest
 from zoo import ZOO
 
 SORTED = """
@@ -71,8 +72,9 @@ class Noting(Function):
 """
 
 
-def test_no_call_beside_zeros_leaves_the_declared_range(tmp_path):
-    (tmp_path / "m.py").write_text(NOTING)
+@pytest.mark.parametrize("slope", ["2 * g * x", "3 * g * x"], ids=["right", "wrong, with its cause"])
+def test_no_call_leaves_the_declared_range(tmp_path, slope):
+    (tmp_path / "m.py").write_text(NOTING.replace("2 * g * x", slope))
     inputs = "{x: {shape: [4, 3], range: [-0.0001, 9]}}"
     spec = f"gradverify: 1\nmodule: m.py\nfunctions: {{Noting: {{inputs: {inputs}}}}}\n"
     (tmp_path / "m.gradverify.yaml").write_text(spec)

@@ -46,7 +46,7 @@ def wrong(file: str, rows: dict[str, str], **more: object) -> Case:
 
 CASES = [
     # Met on published files.
-    wrong("none_counts_as_constant/gain", {"RowGain": ""}, open="None for an input that forward uses passes"),
+    wrong("none_counts_as_constant/gain", {"RowGain": ""}),
     right("modulo_literal_is_no_size/decimate", "Decimate"),
     right("pair_in_last_axis/length2", "PairLength", open="3 is guessed where entries 0 and 1 are read"),
     wrong("float_forward_missing_eps/overlap", {"Overlap": "GV101"}),

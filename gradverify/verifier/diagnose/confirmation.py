@@ -27,6 +27,7 @@ from gradverify.verifier.questions.subject import Sample, placed_on
 from gradverify.verifier.questions.verified import verified
 from gradverify.verifier.questions.witnessing import (
     Jacobians,
+    bounds_of,
     first_asked,
     jacobians_of,
     second_asked,
@@ -245,7 +246,7 @@ def further_places(visited: Sequence[Place], kept: Kept, build: Build) -> tuple[
         own = own_backward_of(sample, repairs_of(kept))
         if own is not None:
             is_other = sample.case.options not in options and len(options) < MOST_OPTIONS
-            found.append(FurtherPlace(own, _declared(sample.case), is_other))
+            found.append(FurtherPlace(own, _declared(sample.case), bounds_of(sample), is_other))
             options.add(sample.case.options)
     return tuple(found)
 
@@ -307,6 +308,8 @@ class FurtherPlace:
     own: OwnBackward
     declared: Mapping[str, tuple[float, float]]
     """The least and the largest value of each input whose values may be multiplied."""
+    bounds: tuple[Tensor, Tensor] | None = None
+    """The ends of what is declared of each entry, beyond which forward is not called."""
     is_of_other_options: bool = False
     """The first one of its options."""
     along: dict[int, SlopeOfRows | None] = field(default_factory=dict)
@@ -351,7 +354,7 @@ class FurtherPlace:
     def _with(self, problem: CallProblem) -> FurtherPlace:
         own = self.own
         other = OwnBackward(problem, own.function, own.name, own.own, own.repairs)
-        return FurtherPlace(other, self.declared)
+        return FurtherPlace(other, self.declared, self.bounds)
 
     def _cotangent(self, output: int) -> Tensor:
         """A random grad_output, zero where forward has a kink, or is not known."""
@@ -384,6 +387,10 @@ class FurtherPlace:
         )
 
     @property
+    def _values(self) -> Values:
+        return Values(self.own.problem, bounds=self.bounds)
+
+    @property
     def _parts(self) -> list[slice]:
         return [slice(b.start, b.stop) for b in Layout.of(self.own.problem.primals).blocks]
 
@@ -402,14 +409,14 @@ class FurtherPlace:
 
     def _direction(self, source: int) -> Tensor:
         """Every entry of one input by about its own size, the others by nothing."""
-        return Values(self.own.problem).direction(KEY, self._parts[source])
+        return self._values.direction(KEY, self._parts[source])
 
     def _along(self, source: int) -> SlopeOfRows | None:
         """What every output has along the direction of an input; None where that does not move."""
         if source not in self.along:
             direction = self._direction(source)
             moves = bool(direction.any())
-            self.along[source] = Values(self.own.problem).slope(direction) if moves else None
+            self.along[source] = self._values.slope(direction) if moves else None
         return self.along[source]
 
     def _measured(self, output: int, u: Tensor, source: int) -> Slope | None:

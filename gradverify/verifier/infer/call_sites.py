@@ -37,11 +37,13 @@ class Passed:
     literals: tuple[Nested, ...] = ()
     """Values found in the source, each once, in order."""
     is_parameter: bool = False
-    """Some call passes an `nn.Parameter`: it is there to be trained."""
+    """Some call passes an `nn.Parameter`, or what requires grad: it is there to be trained."""
+    is_buffer: bool = False
+    """Some call passes a buffer of a module, which is not."""
     is_given: bool = False
     """Some call passes something."""
     kinds: frozenset[str] = frozenset()
-    """What it must be by the form of what is passed, or by a wrapper's annotation: `callable flag whole`."""
+    """What it must be by the form of what is passed, or by a wrapper's annotation: `callable flag tensor`."""
     default: Any = ...
     """What it is where the wrappers are left to their defaults, if all agree; `...` for none."""
 
@@ -73,11 +75,14 @@ def call_sites(
             for value in reading.values(argument, call):
                 if not any(_is_same(value, o) for o in literals):
                     literals.append(value)
+            is_learned, is_buffer = _is_learned(argument, call), _is_buffer(argument, call.owner)
+            is_tensor = frozenset({"tensor"} if is_learned or is_buffer else ())
             found[name] = Passed(
                 tuple(literals[:MOST_LITERALS]),
-                before.is_parameter or _is_parameter(argument, call.owner),
+                before.is_parameter or is_learned,
+                before.is_buffer or is_buffer,
                 is_given=True,
-                kinds=before.kinds | reading.kinds(argument, call),
+                kinds=before.kinds | reading.kinds(argument, call) | is_tensor,
                 default=default if agree else ...,
             )
     return found
@@ -289,6 +294,15 @@ def _is_rebound(name: str, holder: ast.FunctionDef, place: _Call) -> bool:
     return any(n.lineno < place.node.lineno for n in given)
 
 
+def _is_learned(node: ast.expr, place: _Call) -> bool:
+    """Whether an expression, or what the functions around a call give to its name, requires grad."""
+    given = _given_once(node.id, place) if isinstance(node, ast.Name) else node
+    if not isinstance(given, ast.Call):
+        return _is_parameter(node, place.owner)
+    asks = any(k.arg == "requires_grad" and getattr(k.value, "value", False) for k in given.keywords)
+    return asks or last_name(given.func) in {"requires_grad_", "Parameter"}
+
+
 def _is_parameter(node: ast.expr, owner: ast.ClassDef | None) -> bool:
     """Whether an expression is an attribute that `__init__` makes an `nn.Parameter`."""
     initial = _initializer(owner)
@@ -296,6 +310,17 @@ def _is_parameter(node: ast.expr, owner: ast.ClassDef | None) -> bool:
         isinstance(n, ast.Assign)
         and called_name(n.value) == "Parameter"
         and any(isinstance(node, ast.Attribute) and _is_self(t, node.attr) for t in n.targets)
+        for n in ast.walk(initial)
+    )
+
+
+def _is_buffer(node: ast.expr, owner: ast.ClassDef | None) -> bool:
+    """Whether an expression is an attribute that `__init__` registers as a buffer."""
+    initial, name = _initializer(owner), getattr(node, "attr", "")
+    return initial is not None and any(
+        isinstance(n, ast.Call)
+        and called_name(n) == "register_buffer"
+        and [getattr(a, "value", "") for a in n.args[:1]] == [name]
         for n in ast.walk(initial)
     )
 

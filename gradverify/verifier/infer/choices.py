@@ -40,8 +40,8 @@ def with_optional_tensors(known: Known, state: State) -> tuple[State, frozenset[
     for place, argument in enumerate(state.arguments):
         if _runs_without(known, state, place):
             found.add(argument.name)
-        for dims in _shapes(state) if _may_be_tensor(known, argument) else ():
-            trial = _given(state, place, Kind.FLOAT, dims)
+        for dims in shapes_of(state) if _may_be_tensor(known, argument) else ():
+            trial = with_tensor(state, place, Kind.FLOAT, dims)
             ran = attempt(known.caller, trial)
             if _ran_backward(ran) and (ran.gradients or {}).get(argument.name) is not None:
                 state = trial
@@ -59,8 +59,8 @@ def with_optional_constants(known: Known, state: State) -> tuple[State, frozense
     for place, argument in enumerate(state.arguments):
         facts = known.facts(argument.name)
         is_constant = argument.guess.is_nothing and facts.gradient is not True and "none" in facts.kinds
-        for kind, dims in product((Kind.FLOAT, Kind.BOOL), _shapes(state)) if is_constant else ():
-            given = _given(state, place, kind, dims)
+        for kind, dims in product((Kind.FLOAT, Kind.BOOL), shapes_of(state)) if is_constant else ():
+            given = with_tensor(state, place, kind, dims)
             trial = given.with_argument(place, replace(given.arguments[place], requires_grad=False))
             if _ran_backward(attempt(known.caller, trial)):
                 state = trial
@@ -84,7 +84,8 @@ def none_in_every_case(known: Known, state: State) -> Iterator[tuple[str, str, b
             yield argument.name, f"`{argument.name}` is None in every case{why}", tensor
 
 
-def _given(state: State, place: int, kind: Kind, dims: tuple[Dim, ...]) -> State:
+def with_tensor(state: State, place: int, kind: Kind, dims: tuple[Dim, ...]) -> State:
+    """The state with a tensor of that kind and shape in the place of what is there."""
     argument = state.arguments[place]
     guess = Guess(kind, argument.guess.cost, found=False)
     return state.with_argument(place, Argument(argument.name, guess, dims))
@@ -109,7 +110,7 @@ def _runs_without(known: Known, state: State, place: int) -> bool:
     return result.backward is None or breaks
 
 
-def _shapes(state: State) -> list[tuple[Dim, ...]]:
+def shapes_of(state: State) -> list[tuple[Dim, ...]]:
     """One dimension first, as a bias has it, the last of the arguments' before others; then whole shapes."""
     tensors = [a for a in state.arguments if a.is_tensor and a.dims]
     single = ((a.dims[-1 - k],) for k in range(3) for a in reversed(tensors) if k < len(a.dims))

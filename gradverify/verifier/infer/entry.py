@@ -25,10 +25,12 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.choices import (
     none_in_every_case,
+    shapes_of,
     unverified_values,
     with_optional_constants,
     with_optional_tensors,
     with_other_values,
+    with_tensor,
     with_valid_choices,
 )
 from gradverify.verifier.infer.facts import Facts
@@ -42,19 +44,63 @@ from gradverify.verifier.infer.trial import Caller, Ran, attempt, works
 Remark = tuple[str, str]
 """(input, sentence)."""
 
+Open = tuple[str, str, str]
+"""(input, sentence, what to try) of what leaves the target open."""
 
-def with_constants(known: Known, state: State, ran: Ran) -> tuple[State, list[Remark]]:
-    """Inputs whose gradient the author leaves out count as constants, unless one is intended for them."""
-    remarks = []
+OTHER_INPUTS = "Give it valid inputs in a spec, in an entry of its own: `Name@other:` with `target: Name`."
+"""What is said of an option that the inferred inputs do not suit."""
+
+NO_EVIDENCE = frozenset({"operands", "none"})
+"""Kinds that a tensor may have as well as a number."""
+
+
+def with_constants(known: Known, state: State, ran: Ran) -> tuple[State, list[Remark], list[Open]]:
+    """Inputs whose gradient the author leaves out count as constants, unless one is intended for them.
+
+    What the output depends on, and nothing shows to be a constant, is an open question.
+    """
+    remarks, questions = list[Remark](), list[Open]()
     for place, name in _without_gradient(known, state, ran):
         moves = _moves(known, state, ran, place)
         constant = state.with_argument(place, replace(state.arguments[place], requires_grad=False))
         if moves and (known.facts(name).intended or _misplaced(known, constant, ran)):
             continue
         state = constant
+        if moves and not known.is_constant(name):
+            line = f"{name}: {{shape: ..., requires_grad: false}}"
+            questions.append(_asked(name, "whether that is a constant", line))
+            continue
         depends = ", though the output depends on it" if moves else ""
         remarks.append((name, f"`{name}` counts as a constant: backward returns None for it{depends}"))
-    return state, remarks
+    return state, remarks, questions
+
+
+def perhaps_learned(known: Known, state: State) -> Iterator[Open]:
+    """Numbers and flags that were made up for what may be a tensor, whose gradient backward leaves out."""
+    for place, argument in enumerate(state.arguments):
+        name, guess, facts = argument.name, argument.guess, known.facts(argument.name)
+        numbers = [value for value in guess.choices if isinstance(value, bool | int | float)]
+        told = bool(facts.kinds - NO_EVIDENCE) or known.is_annotated(name) or known.is_constant(name)
+        if told or not (numbers or guess.is_invented_number) or facts.gradient is not False:
+            continue
+        for given in (with_tensor(state, place, Kind.FLOAT, dims) for dims in shapes_of(state)):
+            ran = attempt(known.caller, given)
+            if not isinstance(ran, Ran) or ran.backward is not None or not ran.finite:
+                continue
+            if _moves(known, given, ran, place):
+                value = str((*numbers, 3)[0]).lower()
+                yield _asked(name, "whether that is a number or a tensor", f"{name}: {value}")
+                break
+
+
+def _asked(name: str, what: str, constant: str) -> Open:
+    """The question whether None is meant, and the lines of a spec that settle it."""
+    said = f"backward returns None for `{name}`, on which the output depends, and nothing shows {what}"
+    hint = (
+        f"If it is a constant, a spec says so: `{constant}`. If not, its gradient is missing: with its shape "
+        "alone this fails (GV107)."
+    )
+    return name, said, hint
 
 
 def _without_gradient(known: Known, state: State, ran: Ran) -> Iterator[tuple[int, str]]:
@@ -75,11 +121,23 @@ def _misplaced(known: Known, constant: State, ran: Ran) -> bool:
     return refused and works(known.caller, constant)
 
 
+NUDGE = 2.0**-12
+"""So much more of a constant moves no output that is only compared with it; each entry by another share."""
+
+
 def _moves(known: Known, state: State, ran: Ran, place: int) -> bool:
-    """Whether the output changes with one argument alone, which other values of it tell."""
-    argument = state.arguments[place]
-    other = replace(argument, domain="unit" if argument.domain == "real" else "real", span=None)
+    """Whether the output changes as one tensor does, a little: what is only compared has no derivative."""
+    value = ran.arguments[place]
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return False
+    more = NUDGE * torch.linspace(1, 2, value.numel(), dtype=torch.float64).view(value.shape)
+    moved = cast("Nested", _nested((value.detach().to("cpu", torch.float64) + more).tolist()))
+    other = replace(state.arguments[place], value=moved)
     return not ran.has_outputs_of(attempt(known.caller, state.with_argument(place, other)))
+
+
+def _nested(value: Any) -> Any:  # noqa: ANN401 - lists of lists of numbers
+    return tuple(map(_nested, value)) if isinstance(value, list) else value
 
 
 AGREES = 1e-6
@@ -164,7 +222,7 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
     caller = known.caller
     definite = _definite(found.state) if known.evidence.roots else found.state
     state = definite if definite != found.state and works(caller, definite) else found.state
-    state, remarks = with_constants(known, _with_lengths_held(state), found.ran)
+    state, remarks, questions = with_constants(known, _with_lengths_held(state), found.ran)
     state, complexes = _with_complex(known, state)
     shrinking = Sweeping(caller, found.ran)
     state, ran = with_windows(caller, shrinking.shrunk(state), found.ran)
@@ -202,8 +260,10 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
         ),
         remarks=tuple(remarks),
         never=(
-            *((name, said) for name, said, is_open in (*left, *nothing) if is_open),
-            *_avoided(found, sweeping),
+            *((name, said, OTHER_INPUTS) for name, said, is_open in (*left, *nothing) if is_open),
+            *((name, said, OTHER_INPUTS) for name, said in _avoided(found, sweeping)),
+            *questions,
+            *perhaps_learned(known, state),
         ),
         tries=found.tries,
     )

@@ -12,8 +12,7 @@ class Facts:
 
     kinds: set[str] = field(default_factory=set)
     """`tensor index bool int dim float flag callable module none sequence dtype offsets whole operands cut
-    searched`,
-    each seen."""
+    searched kept`, each seen; what is kept is an attribute of ctx."""
     arity: int = 1
     """Arguments that it is called with."""
     rank: int | None = None

@@ -37,7 +37,7 @@ class Habit(Enum):
     AXES = r"^(axes|dims|reduce_dims|dimensions)$"
     MASK = r"(^|_)(mask|masks|padding_mask|valid|keep)($|_)|.*_mask$"
     FLAG = (
-        r"^(is|use|with|do|has|should|return|keep|need|enable|allow)_.*|^(training|inplace|keepdim|bias|reverse"
+        r"^(is|use|with|do|has|should|return|keep|need|enable|allow)_.*|^(training|inplace|keepdim|reverse"
         r"|normali[sz]e|average|size_average|reduce|causal|symmetric|signed|narrow|verbose|inverse|transpose"
         r"|adjoint|periodic|hard|debug|deterministic|preserve_rng_state|unpack_data|train)$"
     )
@@ -56,6 +56,14 @@ class Habit(Enum):
         r"|.*_(eps|rate|scale|factor|slope|threshold|alpha|beta|lambda|coeff|weight|width|val|value)$"
     )
     SMALL = r"(^|_)(eps|epsilon|tol|atol|rtol|tolerance|jitter)\d*($|_)"
+    CONSTANT = (
+        r"^(y|t|ts|times?|gt|teacher|event|cos|sin|xs|knots|grid|coords|freqs?|pos|positions?|window|codes?"
+        r"|boxes|anchors|mean|var|std|table|temperature|temp|tau|margin|delta|sigma|rate|momentum|lr|lo|hi"
+        r"|low|high|lower|upper|min|max|start|stop|begin|end|threshold|thresh|zero_point|zp|advantages?|rewards?|returns|noise)$"
+        r"|(^|_)(running|ref|old|prev|ema|target|truth|true|label|mask|buf|buffer|stats?)(s?)($|_)"
+        r"|(pos|class|sample|loss)_weights?$"
+    )
+    """Labels, masks, buffers and settings; no word for what is learned."""
     LIST = r"^(inputs|tensors|xs|args|params|weights|list|arrays|features)$"
     CALLABLE = (
         r"^(f|fn|fun|func|function|kernel|callback|closure|run_function|distance|dist_fn|metric|activation)$"
@@ -66,7 +74,7 @@ class Habit(Enum):
 def habits_of(name: str) -> frozenset[Habit]:
     """Those that a name tells of."""
     plain = name.lower().strip("_")
-    searched = {Habit.OFFSETS, Habit.LENGTHS, Habit.PERMUTATION, Habit.SMALL}
+    searched = {Habit.OFFSETS, Habit.LENGTHS, Habit.PERMUTATION, Habit.SMALL, Habit.CONSTANT}
     return frozenset(h for h in Habit if (re.search if h in searched else re.match)(h.value, plain))
 
 

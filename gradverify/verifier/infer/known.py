@@ -17,7 +17,7 @@ from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.call_sites import Passed, call_sites
 from gradverify.verifier.infer.evidence import gather, shapes_told
 from gradverify.verifier.infer.facts import Evidence, Facts
-from gradverify.verifier.infer.guesses import guesses
+from gradverify.verifier.infer.guesses import Habit, guesses, habits_of
 from gradverify.verifier.infer.starting import started
 from gradverify.verifier.infer.state import Guess, Kind, Waiting
 from gradverify.verifier.infer.trial import Caller
@@ -58,6 +58,17 @@ class Known:
     def facts(self, name: str) -> Facts:
         """What the source says of a parameter."""
         return self.evidence.facts[name]
+
+    def is_annotated(self, name: str) -> bool:
+        """Whether its author wrote what it is."""
+        return any(p.annotation for p in self.parameters if p.name == name)
+
+    def is_constant(self, name: str) -> bool:
+        """Whether a default, a call or the name show a label, a mask, a buffer or a setting."""
+        passed, constant = self.passed[name], {*Habit} - {Habit.FLOAT, Habit.LIST, Habit.CALLABLE}
+        written = (self.default(name), *passed.literals)
+        is_written = any(value is not ... and value is not None for value in written)
+        return is_written or passed.is_buffer or bool(habits_of(name) & constant)
 
 
 def known_of(value: Any, target: Target, module: ModuleType | None, device: str) -> Known:  # noqa: ANN401

@@ -299,6 +299,7 @@ class Reader:
                     self.alias.pop(name, None)
             case ast.Attribute(attr=attr), ast.Name(id=name) if name in self.alias:
                 self.kept[attr] = self.alias[name]
+                self._note(value, "kept")
             case ast.Attribute(attr=attr), ast.Tuple(elts=values):
                 named = ((k, getattr(one, "id", "")) for k, one in enumerate(values))
                 self.kept.update({f"{attr}[{k}]": self.alias[n] for k, n in named if n in self.alias})

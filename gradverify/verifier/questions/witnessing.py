@@ -317,14 +317,20 @@ def _of_derived(asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor] | None:
     if isinstance(true, Raised):
         return None
     error = rounding_of(asked, true)
+    error[other_beside(asked, true, rows) | ~true.isfinite()] = torch.inf
+    return true, error
+
+
+def other_beside(asked: Asked, true: Tensor, rows: Tensor) -> Tensor:
+    """Entries of derived's Jacobian that are others beside the point, as at a kink (bool, K × N)."""
+    other = torch.zeros_like(true, dtype=torch.bool)
     for sign in (1.0, -1.0):
         way = asked.values.turned(sign * probe(len(asked.values.x), asked.key + 31))
         x = asked.values.x + BESIDE * asked.values.scale * way
-        near = rows_at(witness.problem, x, rows)
+        near = None if asked.witness is None else rows_at(asked.witness.problem, x, rows)
         moved = torch.zeros_like(true) if near is None else (near - true).abs()
-        error[~(moved <= ROOM * largest(true))] = torch.inf
-    error[~true.isfinite()] = torch.inf
-    return true, error
+        other |= ~(moved <= ROOM * largest(true))
+    return other
 
 
 def rounding_of(asked: Asked, true: Tensor) -> Tensor:

@@ -23,7 +23,13 @@ from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.questions.findings import wrong_gradient, wrong_second
 from gradverify.verifier.questions.orders import LINEAR, backward_raised, is_cut, nonlinear
 from gradverify.verifier.questions.subject import NoSample, Sample, prepare
-from gradverify.verifier.questions.witnessing import first_asked, rounding_of, second_asked, slopes
+from gradverify.verifier.questions.witnessing import (
+    first_asked,
+    other_beside,
+    rounding_of,
+    second_asked,
+    slopes,
+)
 from gradverify.verifier.verify.kept import Allowance, Build, Kept, Place
 from gradverify.verifier.witnesses.answers import Asked, Wrong
 from gradverify.verifier.witnesses.claim import units
@@ -172,7 +178,8 @@ class _Search:
         expected, error = self._expected(asked, rows)
         off = differing(asked, claimed, expected, rows) & error.isfinite()
         off &= ~((claimed - expected).abs() <= error)
-        return tuple(_wrong(sample, asked, (claimed, expected, error, off)))
+        bends = other_beside(asked, expected, rows) if asked.is_trusted and off.any() else ~off
+        return tuple(_wrong(sample, asked, (claimed, expected, error, off, off & bends)))
 
     def _expected(self, asked: Asked, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The Jacobian as a witness has it, and how far it may be off: infinite where that is not known."""
@@ -201,14 +208,15 @@ def _draws(start: Place) -> Iterator[tuple[Point, int]]:
 
 
 def _wrong(sample: Sample, asked: Asked, matrices: Sequence[Tensor]) -> Iterator[Finding]:
-    """A finding for each (output, input), of claimed, expected, its error, and which entries are wrong."""
+    """A finding for each (output, input): of claimed, expected, its error, what is wrong, and at a kink."""
     problem = asked.problem
     for o, output in enumerate(problem.outputs.blocks):
         for i, source in enumerate(asked.values.inputs.blocks):
-            claimed, expected, error, off = (matrix[output.span, source.span] for matrix in matrices)
+            claimed, expected, error, off, kinks = (m[output.span, source.span] for m in matrices)
             if not off.any():
                 continue
             wrong = Wrong.of(claimed, expected, error, off, output.start, source.start)
+            wrong = replace(wrong, kink=bool(kinks.any()))
             if isinstance(problem, CallProblem):
                 yield wrong_gradient(sample, problem.output_positions[o], i, wrong)
             else:

@@ -306,7 +306,7 @@ def _if_it_stays(c: Open, k: int, column: int) -> int:
 def _bends_at_an_end(c: Open, k: int, column: int) -> bool:
     """Whether derived has, beside the end of a declared range, the slope that refutes it at the end.
 
-    Values show one side of it. So derived is theirs inside, and what it has at the end is its choice at a kink.
+    Values show one side of it. So derived is theirs inside, and has its choice at a kink at the end.
     """
     if not bool(c.values.inward[column]) or c.asked.witness is None or c.left < 1:
         return False

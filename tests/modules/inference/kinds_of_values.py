@@ -107,19 +107,19 @@ class ByKnotsWithinThem(Function):
     """Held at the outer knots: of what descends, most would lie outside."""
 
     @staticmethod
-    def forward(ctx, x, knots, values):
+    def forward(ctx, x, knots, table):
         k = torch.bucketize(x, knots).clamp(1, len(knots) - 1)
         share = ((x - knots[k - 1]) / (knots[k] - knots[k - 1])).clamp(0, 1)
-        ctx.save_for_backward(x, knots, values)
-        return values[k - 1] * (1 - share) + values[k] * share
+        ctx.save_for_backward(x, knots, table)
+        return table[k - 1] * (1 - share) + table[k] * share
 
     @staticmethod
     @once_differentiable
     def backward(ctx, g):
-        x, knots, values = ctx.saved_tensors
+        x, knots, table = ctx.saved_tensors
         k = torch.bucketize(x, knots).clamp(1, len(knots) - 1)
         inside = (x > knots[0]) & (x < knots[-1])
-        return g * (values[k] - values[k - 1]) / (knots[k] - knots[k - 1]) * inside, None, None
+        return g * (table[k] - table[k - 1]) / (knots[k] - knots[k - 1]) * inside, None, None
 
 
 class ByKnotsTwice(ByKnotsWithinThem):
@@ -128,10 +128,10 @@ class ByKnotsTwice(ByKnotsWithinThem):
     @staticmethod
     @once_differentiable
     def backward(ctx, g):
-        x, knots, values = ctx.saved_tensors
+        x, knots, table = ctx.saved_tensors
         k = torch.bucketize(x, knots).clamp(1, len(knots) - 1)
         inside = (x > knots[0]) & (x < knots[-1])
-        return 2 * g * (values[k] - values[k - 1]) / (knots[k] - knots[k - 1]) * inside, None, None
+        return 2 * g * (table[k] - table[k - 1]) / (knots[k] - knots[k - 1]) * inside, None, None
 
 
 class KeptBetweenCalls(Function):

@@ -1,0 +1,156 @@
+"""None from backward for what may be a constant, or learned: the source shows which, or nobody knows."""
+
+import torch
+from torch import nn
+from torch.autograd import Function
+
+
+class Affine(Function):
+    """Nothing shows whether `b` is a number: the gradient of a bias would be missing."""
+
+    @staticmethod
+    def forward(ctx, x, w, b):
+        ctx.save_for_backward(x, w)
+        return x @ w.mT + b
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g @ w, g.mT @ x, None
+
+
+class ScaledRows(Function):
+    """Nothing shows whether `gain` is learned."""
+
+    @staticmethod
+    def forward(ctx, x, gain):
+        ctx.save_for_backward(x, gain)
+        return x.exp() * gain
+
+    @staticmethod
+    def backward(ctx, g):
+        x, gain = ctx.saved_tensors
+        return g * x.exp() * gain, None
+
+
+class Shifted(Function):
+    """A call passes a number."""
+
+    @staticmethod
+    def forward(ctx, x, b):
+        ctx.save_for_backward(x)
+        return (x + 1) ** 3 + b
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 3 * g * (x + 1) ** 2, None
+
+
+def shifted(x):
+    return Shifted.apply(x, 0.3)
+
+
+class Annotated(Function):
+    """Its author wrote that it is a number."""
+
+    @staticmethod
+    def forward(ctx, x, b: float):
+        ctx.save_for_backward(x)
+        return x**3 + b
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 3 * g * x**2, None
+
+
+class Tilted(Function):
+    """What is kept as an attribute of ctx is a setting."""
+
+    @staticmethod
+    def forward(ctx, x, b):
+        ctx.save_for_backward(x)
+        ctx.b = b
+        return x**3 + b * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * (3 * x**2 + ctx.b), None
+
+
+class Limited(Function):
+    """What numbers are only compared with has no derivative."""
+
+    @staticmethod
+    def forward(ctx, x, b):
+        over = x > b
+        ctx.save_for_backward(x, over)
+        return torch.where(over, x.sin(), x)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, over = ctx.saved_tensors
+        return g * torch.where(over, x.cos(), 1.0), None
+
+
+class Toned(Function):
+    """A module passes a buffer."""
+
+    @staticmethod
+    def forward(ctx, x, curve):
+        ctx.save_for_backward(x, curve)
+        return x.sin() * curve
+
+    @staticmethod
+    def backward(ctx, g):
+        x, curve = ctx.saved_tensors
+        return g * x.cos() * curve, None
+
+
+class Tone(nn.Module):
+    def __init__(self, features=3):
+        super().__init__()
+        self.register_buffer("curve", torch.linspace(0, 1, features))
+
+    def forward(self, x):
+        return Toned.apply(x, self.curve)
+
+
+class Trained(Affine):
+    """A module passes a parameter: its gradient is missing."""
+
+
+class Layer(nn.Module):
+    def __init__(self, features=3):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, features))
+        self.bias = nn.Parameter(torch.zeros(2))
+
+    def forward(self, x):
+        return Trained.apply(x, self.weight, self.bias)
+
+
+class Asked(Affine):
+    """What a call passes requires grad."""
+
+
+def example():
+    w, b = torch.ones(2, 3), torch.zeros(2)
+    bias = b.requires_grad_()
+    return Asked.apply(torch.ones(1, 3), w, bias)
+
+
+class Optional(Function):
+    """Nothing shows whether `b`, which may be left out, is a number."""
+
+    @staticmethod
+    def forward(ctx, x, b=None):
+        ctx.save_for_backward(x)
+        return x**3 if b is None else x**3 + b
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 3 * g * x**2, None
