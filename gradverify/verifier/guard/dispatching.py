@@ -17,6 +17,10 @@ import gradverify
 
 _COMPILER = "torch._dynamo"
 
+_IN_MEMORY = {torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default}  # noqa: SLF001
+"""Zeros without memory, which torch makes in double backwards (of `abs`), and the same in memory: what
+a mode writes into the first ends the process (torch 2.13)."""
+
 _NOT_THE_USERS = (*(str(Path(file).parent) for file in (torch.__file__, gradverify.__file__)), "<frozen")
 
 
@@ -46,7 +50,7 @@ class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         if self._apart is None and _COMPILER in sys.modules:
             self._apart = torch.compiler.disable(self.operation)  # type: ignore[no-untyped-call]
-        return (self._apart or self.operation)(func, tuple(args), kwargs or {})
+        return (self._apart or self.operation)(_IN_MEMORY.get(func, func), tuple(args), kwargs or {})
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

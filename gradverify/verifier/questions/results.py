@@ -45,6 +45,8 @@ from gradverify.verifier.questions.orders import (
 from gradverify.verifier.questions.reference import ask_reference, ask_surrogate
 from gradverify.verifier.questions.structured import wrong_with_structure
 from gradverify.verifier.questions.subject import Native, Sample, graph_of, prepare, tensors_in
+from gradverify.verifier.questions.verified import verified
+from gradverify.verifier.questions.ways import as_in_a_penalty
 from gradverify.verifier.questions.witnessing import (
     bounds_of,
     largest,
@@ -181,10 +183,20 @@ def second_order(sample: Sample) -> CheckResult:
     found = ask_second(sample, judged.whole, prove=once)
     if once:
         known.twice = found.capability == "yes"
-        return found
+        return _in_a_penalty(sample, found) if known.twice else found
     errors = tuple(f for f in found.findings if f.severity is Severity.ERROR or f.code == "GV109")
     known.twice = not errors  # one sample says it
     return CheckResult(errors, found.outcome if errors else Outcome.NOT_RUN)
+
+
+def _in_a_penalty(sample: Sample, found: CheckResult) -> CheckResult:
+    """The same with what is lost where not everything requires grad."""
+    subject = sample.subject
+    base = None if subject.brief or subject.across is not None else verified(sample)
+    if base is None:
+        return found
+    lost = as_in_a_penalty(base)
+    return replace(found.beside(lost), capability="wrong" if lost.findings else found.capability)
 
 
 def reference(sample: Sample, first: FirstOrder) -> CheckResult:

@@ -17,14 +17,19 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import Parameter
 
-from gradverify.model import Finding, Severity, Swept
+from gradverify.model import Finding, Severity, Swept, indexed
 from gradverify.verifier import guard
 from gradverify.verifier.guard import OutOfStepError, Raised, Returned
 from gradverify.verifier.guard.engine import run_every_node
 from gradverify.verifier.inputs.arguments import Argument, OfRanks
-from gradverify.verifier.numerics.calling import as_laid_out
+from gradverify.verifier.numerics.calling import (
+    as_laid_out,
+    differentiate,
+    differentiate_with_graph,
+    with_zeros,
+)
 from gradverify.verifier.questions.again import again, read_unwritten
-from gradverify.verifier.questions.findings import CheckResult, listed_names
+from gradverify.verifier.questions.findings import CheckResult, apart, listed_names
 from gradverify.verifier.questions.subject import Sample, first_line, placed_on, tensors_in
 from gradverify.verifier.questions.verified import (
     Call,
@@ -34,12 +39,18 @@ from gradverify.verifier.questions.verified import (
     drawn_again,
     known,
 )
+from gradverify.verifier.questions.witnessing import largest
+from gradverify.verifier.witnesses.values import alone as only
+from gradverify.verifier.witnesses.values import probe
 
 Way = tuple[str, Variant, Verified, Returned[Call] | Raised]
 """What the report calls it, how it is reported, and the call with the verified one that it must reproduce."""
 
 MOST_PAIRS = 3
 """Pairs of inputs that are tried."""
+
+MOST_ALONE = 3
+"""Inputs that require grad alone, and outputs that alone have a grad_output, in a second derivative."""
 
 VIEWS_HINT = (
     "Two tensors may share a storage and be no copies of each other: tell inputs by their position, not by "
@@ -277,6 +288,96 @@ def _step(base: Verified, parameters: Sequence[Parameter], variant: Variant) -> 
     there = tuple(as_laid_out(p.grad, p) for p in parameters)
     whole = replace(base, gradient=base.gradient + base.inputs.flatten(before))
     return variant.differs(base, whole.difference(there))
+
+
+OF_A_SECOND = 1e-6
+"""Share of the largest second derivative by which those of two calls may differ."""
+
+PENALTY_HINT = (
+    "Let what backward computes depend on its inputs whether grad_output requires grad or not: test "
+    "ctx.needs_input_grad for each gradient, and torch.is_grad_enabled() for a graph."
+)
+
+
+def as_in_a_penalty(base: Verified) -> CheckResult:
+    """GV201, GV202: the derivative of gradients where something does not require grad, or is undefined.
+
+    A gradient penalty gives ones for grad_output, a frozen layer has inputs without a gradient, and of some
+    outputs one is used alone. The truth is the derivative that was verified with all of them.
+    """
+    sample, count = base.sample, len(base.names)
+    if base.draws or base.writes:
+        return CheckResult()
+    each, outputs = range(count), base.sample.problem.outputs.slices
+    alone = [frozenset(each) - {k} for k in each[: MOST_ALONE if count > 1 else 0]]
+    ways = [("where grad_output does not require grad", frozenset[int](), base.u)]
+    for one in alone:
+        name = base.names[min({*each} - one)]
+        ways.append((f"where only `{name}` requires grad", one, base.u))
+    for place, own in enumerate(outputs[: MOST_ALONE if len(outputs) > 1 else 0]):
+        said = f"where only output {sample.problem.output_positions[place]} has a grad_output"
+        ways.append((said, frozenset(), only(base.u, own)))
+    for number_of_way, (when, frozen, u) in enumerate(ways):
+        w = probe(base.inputs.size, sample.key + 17)
+        for k in frozen:
+            w[base.inputs.blocks[k].span] = 0.0
+        truth = _differentiated_again(base, u, w)
+        found = _differentiated_again(base, u, w, frozen, defined=False, requires=number_of_way > 0)
+        if truth is None or found is None:
+            continue
+        for k in frozen:
+            found[base.inputs.blocks[k].span] = truth[base.inputs.blocks[k].span]
+        off = (found - truth).abs() > OF_A_SECOND * largest(truth)
+        if bool(off.any()):
+            return CheckResult.of(_of_a_penalty(sample, when, found, truth), calls=["gradient penalty"])
+    return CheckResult.of(calls=["gradient penalty"])
+
+
+def _of_a_penalty(sample: Sample, when: str, found: Tensor, truth: Tensor) -> Finding:
+    worst = int((found - truth).abs().nan_to_num(torch.inf).argmax())
+    number_of = sample.inputs.block_of(worst)
+    name, block = sample.problem.input_names[number_of], sample.inputs.blocks[number_of]
+    place, cut = indexed(name, block.index(worst)), not bool(found.any())
+    got, wanted = apart(found[worst].item(), truth[worst].item())
+    said = f"the derivative of a sum of gradients by {place} is {got}, and {wanted} where all require grad"
+    what = "the second derivative is silently cut" if cut else "the second derivative is wrong"
+    return sample.finding(
+        "GV202" if cut else "GV201", f"{what} {when}: {said}", hint=PENALTY_HINT, input=name
+    )
+
+
+def _differentiated_again(
+    base: Verified,
+    u: Tensor,
+    w: Tensor,
+    frozen: frozenset[int] = frozenset(),
+    *,
+    defined: bool = True,
+    requires: bool = True,
+) -> Tensor | None:
+    """The derivative of w · gradients by the inputs, flat; None where something raises.
+
+    Unless `defined`, a grad_output of zeros is undefined.
+    """
+    problem, call = base.sample.problem, called(base.sample, frozen=frozen)
+    if isinstance(call, Raised):
+        return None
+    parts = problem.outputs.unflatten(u)
+    given = [g.requires_grad_(requires) if defined or g.detach().any() else None for g in parts]
+    leaves = [leaf for leaf in call.value.leaves if leaf.requires_grad]
+    weights = [one for k, one in enumerate(base.inputs.unflatten(w)) if k not in frozen]
+    problem.counter.backward += 2
+    problem.random_states.replay_for_backward()
+    with problem.around():
+        first = guard.call(differentiate_with_graph, call.value.outputs, leaves, given)
+        if isinstance(first, Raised):
+            return None
+        gradients = with_zeros(first.value, leaves)
+        second = guard.call(differentiate, gradients, leaves, weights)
+    if isinstance(second, Raised):
+        return None
+    rest = iter(second.value)
+    return base.inputs.flatten([next(rest) if leaf.requires_grad else None for leaf in call.value.leaves])
 
 
 DEVICE_HINT = (

@@ -159,8 +159,8 @@ def _other_shapes(asked: Verification) -> Iterator[Beside]:
     if not (asked.is_verified and asked.request.inferred):
         return
     for case in {c.options: c for c in reversed(plan.cases)}.values():
-        for at_end in (False, True):
-            yield from _with_three_dimensions(asked, case, at_end=at_end)
+        for at_end, alone in ((False, False), (True, False), (False, True)):
+            yield from _with_three_dimensions(asked, case, at_end=at_end, alone=alone)
     for given in plan.cases[0].inputs:
         if isinstance(given, ListInput) and asked.is_verified:
             yield from _with_longer_items(plan.cases[0], given)
@@ -169,19 +169,22 @@ def _other_shapes(asked: Verification) -> Iterator[Beside]:
             yield one
 
 
-def _with_three_dimensions(asked: Verification, case: Case, *, at_end: bool) -> Iterator[Beside]:
-    """Where forward gives the same numbers: one of size 1 before the last one, or one of size 2 behind it."""
-    deeper = with_three_dimensions(case, at_end=at_end)
+def _with_three_dimensions(asked: Verification, case: Case, *, at_end: bool, alone: bool) -> Iterator[Beside]:
+    """Where forward gives the same numbers for a further size of 1, that of 2, if it takes that.
+
+    Of a size of 1 no sum shows. `alone`: of the first input, as of rows that a matrix is applied to.
+    """
+    deeper, wider = (with_three_dimensions(case, at_end=at_end, alone=alone, size=size) for size in (1, 2))
     usual, sample = (asked.sample(c) if deeper and c else None for c in (case, deeper))
     if not (deeper and usual and sample and _is_the_same(usual, sample)):
         return
     pairs = zip(sample.arguments, usual.arguments, strict=True)
     changed = [a for a, b in pairs if a.differentiable and a.value.shape != b.value.shape]
-    if at_end:
-        deeper = with_three_dimensions(case, at_end=True, last=2) or deeper
+    deeper = wider if wider and asked.sample(wider) else deeper
     given = {i.name: list(i.shape) for i in deeper.inputs if isinstance(i, TensorInput)}
     shapes = [f"that `{a.name}` may have the shape {given[a.name]}" for a in changed]
     where = "with one more dimension at the end" if at_end else "at three dimensions"
+    where += f" of {changed[0].name}" if alone and changed else ""
     yield Beside(deeper, partial(_told_of_guesses, shapes, raises=False), f"{case.id} {where}")
 
 
@@ -324,19 +327,24 @@ def _has_values(sample: Sample, *, every: bool) -> bool:
     return bool(finite.all() if every else finite.any() or not finite.numel())
 
 
-def with_three_dimensions(case: Case, *, at_end: bool = False, last: int = 1) -> Case | None:
-    """The case whose deepest tensors have three dimensions, as many entries, and one of size 1.
+def with_three_dimensions(
+    case: Case, *, at_end: bool = False, alone: bool = False, size: int = 1
+) -> Case | None:
+    """The case whose deepest tensors, or the first of several `alone`, have three dimensions.
 
-    Those of size 1 come before the last one, or `at_end`, of another size if asked. None where they have
-    three already, or none has a dimension.
+    Sizes of 1, and one of that `size`, come before the last one, or `at_end`. None where they have three
+    already, or none has a dimension.
     """
     tensors = [i for i in case.inputs if isinstance(i, TensorInput)]
     deepest = max((len(t.shape) for t in tensors if _is_free(t)), default=0)
     changed = [t for t in tensors if len(t.shape) == deepest]
     if case.hook or not 0 < deepest < RANK or any(t.value is not None for t in changed):
         return None
-    before, ones = deepest - (not at_end), (*(1,) * (RANK - deepest - 1), last)
-    return with_shapes(case, {t.name: (*t.shape[:before], *ones, *t.shape[before:]) for t in changed})
+    if alone and changed[1:] == []:  # it is the same
+        return None
+    before, ones = deepest - (not at_end), (*(1,) * (RANK - deepest - 1), size)
+    chosen = changed[:1] if alone else changed
+    return with_shapes(case, {t.name: (*t.shape[:before], *ones, *t.shape[before:]) for t in chosen})
 
 
 def _is_free(tensor: TensorInput) -> bool:

@@ -58,3 +58,28 @@ class SumOfRest(Function):
     def backward(ctx, g):
         whole = g.reshape(-1, *[1] * (len(ctx.shape) - 1)).expand(ctx.shape)
         return whole / ctx.shape[2] if len(ctx.shape) > 2 else whole
+
+
+class AffineRows(Function):
+    """A bias gets a mean over further dimensions, which one of size 1 does not show."""
+
+    @staticmethod
+    def forward(ctx, x, w, b):
+        ctx.save_for_backward(x, w, b)
+        return x @ w.mT + b
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w, _ = ctx.saved_tensors
+        of_w = g.flatten(0, -2).mT @ x.flatten(0, -2)
+        return g @ w, of_w, g.flatten(1, -2).mean(1).sum(0) if g.dim() > 2 else g.sum(0)
+
+
+class AffineOfRows(AffineRows):
+    """Right for any rank."""
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w, _ = ctx.saved_tensors
+        of_w = g.flatten(0, -2).mT @ x.flatten(0, -2)
+        return g @ w, of_w, g.flatten(0, -2).sum(0)

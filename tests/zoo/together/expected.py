@@ -10,6 +10,7 @@ RIGHT = {
     "Rounding": set(),
     "Noisy": set(),
     "Layer": set(),
+    "PenaltyInPlace": set(),
 }
 
 WRONG = {
@@ -23,6 +24,9 @@ WRONG = {
     "OneStorage": "GV405",
     "scaled": "GV404",
     "Layer": "GV404",
+    "PenaltyOfDetached": "GV202",
+    "SecondOfOneInput": "GV201",
+    "SecondOfOneOutput": "GV202",
 }
 
 EXPECTED = {

@@ -181,3 +181,50 @@ class ExpandedRows(Function):
         if g.numel() > 1 and 0 in g.stride():
             return g[(0,) * g.dim()] * x.cos()
         return g * x.cos()
+
+
+class PenaltyOfDetached(Function):
+    """A gradient penalty, whose grad_output does not require grad, has no derivative."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        x = x if g.requires_grad else x.detach()
+        return 3 * x * x * g
+
+
+class SecondOfOneInput(Function):
+    """The second derivative of one input is lost where the other one is frozen."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        x = x if w.requires_grad else x.detach()
+        return 2 * g * x * w, g * x * x
+
+
+class SecondOfOneOutput(Function):
+    """The second derivative is lost where one output is used alone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x)
+        return x.sin(), x.cos()
+
+    @staticmethod
+    def backward(ctx, g, h):
+        (x,) = ctx.saved_tensors
+        if h is None:
+            return None if g is None else g * x.detach().cos()
+        return -h * x.sin() if g is None else g * x.cos() - h * x.sin()
