@@ -372,6 +372,9 @@ TRANSFORMS: dict[str, tuple[str, Callable[[Verified, FirstOrder], CheckResult]]]
 }
 """By their names in the capability table: the code that only it can give, and what runs it."""
 
+OF_OWN_RULES = frozenset({"GV501", "GV502"})
+"""Codes of rules that a Function writes: these are asked for each combination of options, the others once."""
+
 TRANSFORM_CODES = frozenset(code for code, _ in TRANSFORMS.values())
 """Codes that only a transform can give."""
 
@@ -383,10 +386,14 @@ def transforms(sample: Sample, first: FirstOrder) -> CheckResult:
     deliberately not the derivative, and a point with nothing to differentiate.
     """
     subject = sample.subject
-    is_function = subject.is_base and subject.target.kind is not TargetKind.MODULE
+    is_function = subject.is_first_of_options and subject.target.kind is not TargetKind.MODULE
     if not is_function or subject.short or subject.surrogate is not None or not first.verified:
         return CheckResult()
-    wanted = {name: run for name, (code, run) in TRANSFORMS.items() if _is_asked(code, subject)}
+    wanted = {
+        name: run
+        for name, (code, run) in TRANSFORMS.items()
+        if (subject.is_base or code in OF_OWN_RULES) and _is_asked(code, subject)
+    }
     base = known(sample) if wanted else None
     if base is None:
         return CheckResult()

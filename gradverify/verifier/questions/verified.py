@@ -161,9 +161,9 @@ class Difference:
     """The worst place at which two gradients, or two results of forward, differ."""
 
     place: str
-    """`x[0,2]`."""
+    """`x[0,2]`; empty where a result has another shape."""
     name: str
-    """The input, or the output, it belongs to."""
+    """The input, or the output, it belongs to; then both shapes."""
     got: float
     wanted: float
     noise: float = 0.0
@@ -262,8 +262,14 @@ class Verified:
     def forward_difference(self, outputs: Sequence[Tensor]) -> Difference | None:
         """Where results of forward differ from those of the verified call."""
         layout = self.sample.problem.outputs
-        if [t.shape for t in outputs] != [t.shape for t in layout.unflatten(self.values)]:
-            return Difference("the shape of the result", "the output", torch.nan, torch.nan)
+        shapes, wanted = (
+            [list(t.shape) for t in all_of] for all_of in (outputs, layout.unflatten(self.values))
+        )
+        if shapes != wanted:
+            one = next(
+                (k for k, pair in enumerate(zip(shapes, wanted, strict=False)) if pair[0] != pair[1]), 0
+            )
+            return Difference("", f"{shapes[one]}, not {wanted[one]}", torch.nan, torch.nan)
         return self.differs(layout.flatten(outputs), of_forward=True)
 
     def differs(self, got: Tensor, *, of_forward: bool = False, same: bool = False) -> Difference | None:
@@ -424,7 +430,10 @@ class Variant:
             return self.raised(base, call.error, "forward")
         moved = base.forward_difference(call.value.outputs)
         if moved is not None:
-            said = f"forward gives another result {self.when}: {moved.place} is {moved.values}{self.than}"
+            there = f"{moved.place} is {moved.values}{self.than}"
+            if not moved.place:
+                there = f"its shape is {moved.name}"
+            said = f"forward gives another result {self.when}: {there}"
             return base.sample.finding(self.code, said, hint=self.hint, input=self.input, part=self.part)
         given = grad_outputs or base.grad_outputs()
         return self.gradient(base, backward(base.sample, call.value, given), frozen)

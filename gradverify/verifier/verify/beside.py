@@ -39,6 +39,7 @@ from gradverify.verifier.interpreter.launches import programs
 from gradverify.verifier.neighbours.guesses import Excuses, guarded
 from gradverify.verifier.neighbours.shapes import with_shapes
 from gradverify.verifier.questions.again import MOST_CASES, overlapping, overlapping_cases, read_unwritten
+from gradverify.verifier.questions.changes import changes
 from gradverify.verifier.questions.contract import RETURNED, contract
 from gradverify.verifier.questions.dtypes.asked import wrong_natively
 from gradverify.verifier.questions.findings import CheckResult, FirstOrder, invented, outcome_of
@@ -56,6 +57,9 @@ MOST_MULTIPLES = 6
 
 RANK = 3
 """Dimensions of a sequence of vectors, a batch of matrices: the next ones after those of a matrix."""
+
+IN_EVALUATION = ("GV101", "GV404", "GV405", "GV406", "GV407")
+"""Codes of what is asked of a module in evaluation mode."""
 
 IN_EVALUATION_MODE = "In training mode it is right: look at what `self.training` decides."
 
@@ -88,6 +92,7 @@ def beside_the_listed(asked: Verification) -> Iterator[Event]:
     yield from _each(asked, _other_shapes(asked))
     if asked.is_verified and asked.wants("GV101"):
         yield from asked.noted(past_constants(asked), asked.request.plan.cases[0])
+    if asked.is_verified and any(map(asked.wants, IN_EVALUATION)):
         yield from _each(asked, _evaluation_mode(asked))
     yield from _each(asked, _unlisted_sizes(asked))
 
@@ -261,7 +266,17 @@ def _judged(one: Beside, sample: Sample | NoSample, state: CaseState) -> Iterato
         state.add(sample.family, result)
     state.add(Family.PRECISION, CheckResult(native, outcome_of(native) if native else Outcome.NOT_RUN))
     if one.state is ModuleState.TRAINED and found.judged:
-        state.capabilities["evaluation_mode"] = "wrong" if result.outcome is Outcome.FAILED else "yes"
+        varied = _in_other_calls(one, sample) if result.outcome is not Outcome.FAILED else CheckResult()
+        yield from varied.findings
+        state.add(Family.CONTRACT, varied)
+        failed = Outcome.FAILED in {result.outcome, varied.outcome}
+        state.capabilities["evaluation_mode"] = "wrong" if failed else "yes"
+
+
+def _in_other_calls(one: Beside, sample: Sample) -> CheckResult:
+    """What is wrong with frozen inputs or in another layout, as of a layer that is fine-tuned around."""
+    base = verified(sample)
+    return CheckResult.of(*map(one.tell, () if base is None else changes(base).findings))
 
 
 def _refusal(finding: Finding) -> Finding:

@@ -29,6 +29,10 @@ EXPECTED["wrong", "Decaying", "with spec"] = {
     "status": "failed", "errors": {"GV408"}, "may": {"GV816"},
     "names": ["after forward was called with other sizes or options"],
 }  # fmt: skip
+EXPECTED["wrong", "FrozenNorm", "with spec"] = {"status": "skipped"}
+EXPECTED["wrong", "FineTuned", "with spec"] = {
+    "status": "failed", "errors": {"GV406"}, "names": ["in evaluation mode"],
+}  # fmt: skip
 EXPECTED |= {("wrong", "Silent", "with spec"): {"status": "unchecked", "warnings": {"GV001"}}}
 EXPECTED |= {
     ("bare", "Normed", "without spec"): {"status": "passed", "notes": {"GV203"}},

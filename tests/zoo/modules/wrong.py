@@ -156,3 +156,32 @@ class ByName(Weighted):
 
 
 by_another_name = Doubled.apply
+
+
+class FrozenNorm(Function):
+    @staticmethod
+    def forward(ctx, x, w, mean, training):
+        mean = x.mean(0) if training else mean
+        ctx.save_for_backward(x - mean, w)
+        ctx.training = training
+        return (x - mean) * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        of_x = g * w
+        if ctx.training or not ctx.needs_input_grad[1]:
+            of_x = of_x - of_x.mean(0)
+        return of_x, (g * x).sum(0), None, None
+
+
+class FineTuned(nn.Module):
+    """In evaluation mode the gradient is that of training wherever the weight is frozen."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.w = nn.Parameter(torch.linspace(0.5, 1.5, d))
+        self.register_buffer("mean", torch.zeros(d))
+
+    def forward(self, x):
+        return FrozenNorm.apply(x, self.w, self.mean, self.training)

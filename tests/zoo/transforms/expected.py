@@ -17,6 +17,8 @@ WRONG = {
     "SumsTheBatch": ("GV502", "in_dims=(0,"),
     "DetachesUnderVmap": ("GV502", "gradient of `x`"),
     "NoneInDims": ("GV502", "in_dims=(None, "),
+    "PowerOfTwo": ("GV501", "`x`"),
+    "AlongLast": ("GV502", "under torch.vmap"),
     "OneDimForBoth": ("GV502", "in_dims=(0, -1)"),
     "UnbatchedIsFirst": ("GV502", "None)"),
     "TwoOfThree": ("GV501", "`x` and `w` is"),

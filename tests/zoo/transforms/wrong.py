@@ -291,3 +291,47 @@ class TwoOfThree(Function):
             return dx * w
         parts = [p for p in (dx is not None and dx * w, dw is not None and x * dw, db) if p is not None]
         return sum(p for p in parts if isinstance(p, torch.Tensor))
+
+
+class PowerOfTwo(Function):
+    """The derivative in a direction is right for the first value of the option alone."""
+
+    @staticmethod
+    def forward(x, power):
+        return x**power
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, ctx.power = inputs
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.power * x ** (ctx.power - 1), None
+
+    @staticmethod
+    def jvp(ctx, dx, _):
+        (x,) = ctx.saved_tensors
+        return 2 * x * dx
+
+
+class AlongLast(Function):
+    """The rule does not count the batch among the dimensions."""
+
+    @staticmethod
+    def forward(x, dim):
+        return x.cumsum(dim)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.dim = inputs[1]
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.flip(ctx.dim).cumsum(ctx.dim).flip(ctx.dim), None
+
+    @staticmethod
+    def vmap(info, in_dims, x, dim):
+        return AlongLast.apply(x.movedim(in_dims[0], 0), dim), 0
