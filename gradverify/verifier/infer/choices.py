@@ -150,6 +150,9 @@ LONGER = 2
 TINY = 0.01
 """Below it a default is an epsilon."""
 
+UNNAMED = "other"
+"""A word that no source compares with."""
+
 MOST_VARIED = 6
 """Parameters whose default is varied: each makes more cases, and its values are invented."""
 
@@ -213,6 +216,8 @@ class _Choice:
                 yield from (v for v in (value + 1, 2 * value, value - 1) if v != value)
             case float(value) if self.is_default and not isnan(value):
                 yield _another_real(value)
+            case str() if self.facts.strings:  # an `else` is for whatever has no name
+                yield UNNAMED
             case None if not self.facts.kinds & {"tensor", "index", "bool", "callable"}:
                 if self.facts.gradient is not True:
                     yield from (FACTORS[0], 2) if looks_real(self.argument.name, self.facts) else (2, 1, 3)
@@ -256,8 +261,10 @@ def with_other_values(known: Known, state: State) -> State:
         if choice.is_default and type(choice.value) is int and not taken:
             state = _with_longer_tables(caller, state, place, [*choice.others()])
         # Numbers of the source are where paths part, as a probability of 0 does: none is an ordinary value.
-        if choice.is_default and (not taken or type(choice.value) is float):
+        if choice.is_default and (not taken or type(choice.value) in {float, str}):
             others = (v for v in choice.others() if v not in taken)
+        if isinstance(choice.value, str):
+            others = (v for v in others if _is_another(caller, state, place, (choice.value, *taken), v))
         elif choice.is_guessed and not choice.is_default:
             others = _beside(choice.value, taken)
         taken += tuple(islice((v for v in others if is_taken(caller, state, place, v)), 1))
@@ -266,6 +273,13 @@ def with_other_values(known: Known, state: State) -> State:
             state = with_choices(state, place, (choice.value, *taken))
             varied += 1
     return state
+
+
+def _is_another(caller: Caller, state: State, place: int, known: Sequence[Nested], other: Nested) -> bool:
+    """Whether forward gives with a value what it gives with none of those that are known."""
+    ran = attempt(caller, with_choices(state, place, (other,)))
+    several = (attempt(caller, with_choices(state, place, (value,))) for value in known)
+    return isinstance(ran, Ran) and not any(ran.has_outputs_of(one) for one in several)
 
 
 def _another_real(value: float) -> float:

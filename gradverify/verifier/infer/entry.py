@@ -24,6 +24,7 @@ from gradverify.source import is_sibling
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.choices import (
+    UNNAMED,
     none_in_every_case,
     shapes_of,
     unverified_values,
@@ -427,7 +428,7 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
         yield Doubt(name, f"`{name}` ({guess.kind.value})", of_values=plain, of_count=of_count)
     elif guess.kind is Kind.LITERAL and not guess.found:
         yield Doubt(name, f"`{name}` ({guess.choices[0]!r})", of_values=True)
-    elif number and len(guess.choices) > 1:
-        for other in guess.choices[1:]:
+    elif guess.kind is Kind.LITERAL:
+        for other in guess.choices[1:] if number else {UNNAMED} & {*guess.choices}:
             rest = tuple(choice for choice in guess.choices if choice != other)
             yield Doubt(name, f"`{name}` ({other!r})", certain=rest)

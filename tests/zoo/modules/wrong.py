@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 
 class Doubled(Function):
@@ -167,6 +168,7 @@ class FrozenNorm(Function):
         return (x - mean) * w
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, g):
         x, w = ctx.saved_tensors
         of_x = g * w
