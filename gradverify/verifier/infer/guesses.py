@@ -45,7 +45,7 @@ class Habit(Enum):
     INT = (
         r"^(k|n|m|dim|axis|step|steps|stride|padding|pad|groups|dilation|order|degree|bits|levels|size|length"
         r"|max_iter|iterations|maxiter|n_iter|count|depth|ndim|p|seed|chunks?|blank|blank_idx|kernel_size"
-        r"|output_size|mode)$|^(n|num|max)_.*"
+        r"|output_size|mode)$|^(n|num|max|ignore)_.*|.*_ignore$"
         r"|.*_(size|dim|bits|iter|iters|num|steps|length|axis|count)$|.*(size|width)$"
     )
     FLOAT = (
@@ -212,6 +212,7 @@ _ANNOTATED: tuple[tuple[str, tuple[Guess, ...]], ...] = (
     (r"(list|sequence|tuple)\[.*tensor", (_of(Kind.LIST, 0.0),)),
     (r"tensor|float\[|array|ndarray", (_of(Kind.FLOAT, 0.0, found=True),)),
     (r"callable|module", (_of(Kind.CALLABLE, 0.5),)),
+    (r"dtype", (Guess(Kind.OBJECT, 0.1, found=False, path="torch.float64"),)),
     (r"(^|[^a-z])bool", (Guess(Kind.LITERAL, 0.1, (True, False), found=False),)),
     (r"(tuple|list|sequence|size)(\[|$)", (literal((2, 2), 0.3), literal((3,), 0.3))),
     (r"(^|[^a-z])float", (literal(FACTORS[0], 0.1),)),

@@ -259,6 +259,10 @@ def _symmetrised(x: Tensor, _: Tensor | None = None) -> Tensor:
     return (x + x.mT) / 2
 
 
+def _diagonal(x: Tensor) -> Tensor:
+    return torch.diag_embed(x.diagonal(dim1=-2, dim2=-1))
+
+
 def _along_orthogonal(direction: Tensor, x: Tensor) -> Tensor:
     """Its part along x times an antisymmetric matrix: moving there leaves x orthogonal to first order."""
     turned = x.mT @ direction
@@ -327,6 +331,7 @@ identity."""
 SUPPORTS = (
     Kind("`structure: triangular`", torch.tril, along=lambda direction, _: direction.tril()),
     Kind("a `make:` function of upper triangular matrices", torch.triu, along=lambda d, _: d.triu()),
+    Kind("a `make:` function of diagonal matrices", _diagonal, along=lambda d, _: _diagonal(d)),
 )
 """Of inputs for which backward gives nothing outside of them."""
 

@@ -180,6 +180,7 @@ def ask_first(sample: Sample, graph: Graph, *, declared: bool, prove: bool) -> F
     witnesses.ordinary |= new if sample.point is Point.TYPICAL else set()
     # What is wrong at another sample, too, is called the same there.
     witnesses.wrong |= {pair: made[pair].code for pair in new if declared}
+    witnesses.of(sample).wrong |= new if declared else set()
     result = CheckResult.of(
         *made.values(),
         uncovered=_uncovered(sample, answers),

@@ -74,6 +74,10 @@ NO_TENSORS = (
     "forward returns {said}: that is not supported",
     "Name a function in `target:` that returns plain tensors, of more than 8 bits.",
 )
+WRITES_PARAMETERS = (
+    "forward writes into {said}: what it returns is no function of the values that it was given",
+    "Verify the Function inside, or as `target:` a function that calls a module which is initialised.",
+)
 """Message and hint of GV001."""
 
 
@@ -428,8 +432,9 @@ def prepared(
     marks = subject.has_python_backward
     foreign = foreign_kind(result.value) or "no tensor" * (not tensors)
     unread = (f"output {i}, which cannot be read" for i in continuous if bits_of(returned[i]) is None)
-    if foreign := foreign or next(unread, ""):
-        return nothing(NO_TENSORS, where, foreign)
+    foreign, own = foreign or next(unread, ""), _written_parameters(subject, arguments, passed)
+    if foreign or own:
+        return nothing(NO_TENSORS if foreign else WRITES_PARAMETERS, where, foreign or own)
     if continuous and marks and not any(a.differentiable for a in arguments):
         return nothing(ALL_CONSTANT, where)
     if not continuous or (marks and not connected):
@@ -465,6 +470,14 @@ def prepared(
         disconnected,
         written=written,
     )
+
+
+def _written_parameters(subject: Subject, arguments: tuple[Argument, ...], passed: Sequence[Tensor]) -> str:
+    """Parameters of a module that its forward has given other values: initialised, or held to a norm."""
+    is_module = subject.target.kind is TargetKind.MODULE
+    own = ((a, p) for a, p in zip((a for a in arguments if a.differentiable), passed, strict=True))
+    names = [f"`{a.name}`" for a, p in own if a.name.startswith("self.") and not p.equal(a.value)]
+    return " and ".join(names) if is_module else ""
 
 
 def values_of(sample: Sample) -> Returned[Tensors] | Raised:

@@ -55,6 +55,8 @@ class Options:
     """Forward compares numbers, and may take another branch at zeros or ties."""
     made: str = ""
     """The line on which forward, which takes float64, makes numbers of float32."""
+    wrong: set[tuple[int, int]] = field(default_factory=set)
+    """(output, input) pairs that were found wrong at a declared sample of these options."""
     unsteady: bool = False
     """Forward gives other values at the same inputs."""
     alone: bool = False
@@ -145,7 +147,8 @@ def first_order(sample: Sample, graph: Graph, *, declared: bool) -> Asked:
     held = _held(sample)
     derived, hides = _derived(sample, graph, held)
     loops = bool(iterates(sample.subject.function if function is None else function.forward))
-    again = witnesses.wrong if declared or not loops else ()
+    # At what nobody declared it says nothing that other options, as an approximation, are wrong.
+    again = witnesses.wrong if declared else () if loops else known.wrong
     return Asked(
         problem=problem,
         claim=Claim(problem, graph),

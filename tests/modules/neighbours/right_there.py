@@ -126,3 +126,21 @@ class SlopeBelow(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return torch.where(x > 0, g, g * (x.exp() - 1))
+
+
+class RootOfDiagonal(Function):
+    """The root of a matrix by its eigenvectors, and its eigenvalues on a diagonal: nothing else of it is there."""
+
+    @staticmethod
+    def forward(ctx, vectors, eigenvalues):
+        ctx.save_for_backward(vectors, eigenvalues)
+        return vectors @ eigenvalues.sqrt() @ vectors.mT
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        vectors, eigenvalues = ctx.saved_tensors
+        roots = eigenvalues.diagonal(dim1=-2, dim2=-1).sqrt()
+        of_roots = (vectors.mT @ g @ vectors).diagonal(dim1=-2, dim2=-1)
+        of_values = torch.diag_embed(of_roots / (2 * roots))
+        return (g + g.mT) @ vectors @ torch.diag_embed(roots), of_values

@@ -254,3 +254,30 @@ an_object = Callable()
 
 def total(first, *rest, factor):
     return first + sum(Scale.apply(x, first, factor) for x in rest)
+
+
+class Initialised(nn.Module):
+    """Its first call sets its parameters by what it gets."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.loc = nn.Parameter(torch.zeros(d))
+        self.is_ready = False
+
+    def forward(self, x):
+        if not self.is_ready:
+            with torch.no_grad():
+                self.loc.copy_(-x.mean(0))
+            self.is_ready = True
+        return (x + self.loc) ** 2
+
+
+class HeldToANorm(nn.Module):
+    """Rows that are longer are shortened where they are looked up."""
+
+    def __init__(self, n, d):
+        super().__init__()
+        self.table = nn.Embedding(n, d, max_norm=1.0)
+
+    def forward(self, index):
+        return self.table(index)

@@ -53,7 +53,13 @@ from gradverify.verifier.questions.dtypes.calls import (
     plainly,
     truth_of,
 )
-from gradverify.verifier.questions.dtypes.judging import CERTAIN, Judgement, judge_call, sixteen_bits
+from gradverify.verifier.questions.dtypes.judging import (
+    CERTAIN,
+    Judgement,
+    has_other_signs,
+    judge_call,
+    sixteen_bits,
+)
 from gradverify.verifier.questions.findings import (
     NOT_RUN,
     CheckResult,
@@ -118,7 +124,12 @@ class Place:
             if is_distinct and short.value.unique().numel() < given.value.unique().numel():
                 return NoCall("rounding its inputs makes equal what the spec says is distinct")
         truth = truth_of(sample, made)
-        return NoCall(truth) if isinstance(truth, str) else (made, truth)
+        if isinstance(truth, str):
+            return NoCall(truth)
+        is_mirrored = has_other_signs(made, truth)
+        return (
+            NoCall("an output has other signs there, as eigenvectors may") if is_mirrored else (made, truth)
+        )
 
 
 def places_of(typical: Place, *, in_full: bool) -> Iterator[Place]:

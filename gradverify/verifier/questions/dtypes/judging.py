@@ -99,6 +99,17 @@ def judge_call(call: NativeCall, truth: Truth, *, briefly: bool = False) -> list
     return found
 
 
+def has_other_signs(call: NativeCall, truth: Truth) -> bool:
+    """Whether an output is the truth but for signs: a factorization may have either, and its gradient too."""
+    for value, got, wanted in zip(call.values, call.got, truth.values, strict=True):
+        if value.output is not None and wanted.shape == got.shape and wanted.isfinite().all():
+            room = call.form.unit**0.5 * typical(wanted)
+            alike = (got.abs() - wanted.abs()).abs() <= room
+            if bool(alike.all()) and bool(((got - wanted).abs() > CERTAIN * room).any()):
+                return True
+    return False
+
+
 def _beside_kinks(held: Judgement, truth: Truth, number: int) -> Judgement:
     """The same with the truth for what lies between its values at inputs a rounding away, if these jump."""
     moved = truth.moved(2 * held.form.unit)
