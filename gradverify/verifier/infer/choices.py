@@ -13,8 +13,11 @@ from itertools import islice, product
 from math import copysign, isnan
 from typing import Any, TypeGuard
 
+from torch import Tensor
+
 from gradverify.model import Nested, RaisedError
 from gradverify.source import definition
+from gradverify.verifier.guard.dispatching import Dispatched
 from gradverify.verifier.infer import costs
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import FACTORS, looks_real
@@ -115,6 +118,48 @@ def shapes_of(state: State) -> list[tuple[Dim, ...]]:
     tensors = [a for a in state.arguments if a.is_tensor and a.dims]
     single = ((a.dims[-1 - k],) for k in range(3) for a in reversed(tensors) if k < len(a.dims))
     return list(dict.fromkeys([*single, *(a.dims for a in tensors), ()]))[:MOST_SHAPES]
+
+
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+"""Operators of torch that compare."""
+
+WHOLE = (2, 1, 3)
+"""Integers for a number that integers are compared with: places and labels lie on both sides of them."""
+
+
+class _Comparing(Dispatched):  # type: ignore[no-untyped-call]
+    """Notes the real numbers that tensors of integers are compared with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: set[float] = set()
+
+    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        name, tensors = func.overloadpacket.__name__, [a for a in args if isinstance(a, Tensor)]
+        if name in COMPARISONS and not any(t.is_floating_point() for t in tensors):
+            self.numbers |= {a for a in args if isinstance(a, float)}
+        return func(*args, **given)
+
+
+def with_whole_numbers(known: Known, state: State) -> State:
+    """The same with integers for the real numbers that were made up and are compared with integers.
+
+    As a window, and a label to ignore: no label is 0.75, and no place differs by it.
+    """
+    reals = [k for k, a in enumerate(state.arguments) if a.guess.is_invented_number and _is_real(a.guess)]
+    comparing = _Comparing()
+    if reals:
+        with comparing:
+            attempt(known.caller, state)
+    for place in reals:
+        if state.arguments[place].guess.choices[0] in comparing.numbers:
+            others = (with_choices(state, place, (whole,)) for whole in WHOLE)
+            state = next((other for other in others if works(known.caller, other)), state)
+    return state
+
+
+def _is_real(guess: Guess) -> bool:
+    return guess.kind is Kind.LITERAL and type(guess.choices[0]) is float
 
 
 MOST_NAMED = 4

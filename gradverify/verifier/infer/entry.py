@@ -33,6 +33,7 @@ from gradverify.verifier.infer.choices import (
     with_other_values,
     with_tensor,
     with_valid_choices,
+    with_whole_numbers,
 )
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.known import Known, short_name
@@ -228,7 +229,7 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
     shrinking = Sweeping(caller, found.ran)
     state, ran = with_windows(caller, shrinking.shrunk(state), found.ran)
     state, optional = with_optional_tensors(known, state)
-    state = with_other_values(known, state)
+    state = with_other_values(known, with_whole_numbers(known, state))
     state, constants = with_optional_constants(known, state)
     optional |= constants
     sweeping = Sweeping(caller, ran, shrinking.avoided)

@@ -220,3 +220,36 @@ class DoubleRefusedTwice(DoubleRefused):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return 2 * torch.from_numpy((g.numpy() * np.cos(x.detach().numpy())).astype(np.float32))
+
+
+class SumOfWindow(Function):
+    """Places are compared with the width of a window: no real number is one."""
+
+    @staticmethod
+    def forward(ctx, x, window):
+        place = torch.arange(x.shape[-1])
+        back = place[:, None] - place
+        kept = ((back >= 0) & (back < window)).to(x)
+        ctx.save_for_backward(kept)
+        return x @ kept.mT
+
+    @staticmethod
+    def backward(ctx, g):
+        (kept,) = ctx.saved_tensors
+        return g @ kept, None
+
+
+class SumOfWiderWindow(Function):
+    """Its backward takes one more place."""
+
+    @staticmethod
+    def forward(ctx, x, window):
+        place = torch.arange(x.shape[-1])
+        back = place[:, None] - place
+        ctx.save_for_backward(((back >= 0) & (back <= window)).to(x))
+        return x @ ((back >= 0) & (back < window)).to(x).mT
+
+    @staticmethod
+    def backward(ctx, g):
+        (kept,) = ctx.saved_tensors
+        return g @ kept, None
