@@ -271,6 +271,10 @@ class Reader:
         if facts is not None:
             facts.kinds.add(kind)
 
+    def _note_each(self, nodes: Sequence[ast.AST], kind: str) -> None:
+        for node in nodes:
+            self._note(node, kind)
+
     def _visit(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -303,6 +307,7 @@ class Reader:
             case ast.Attribute(attr=attr), ast.Tuple(elts=values):
                 named = ((k, getattr(one, "id", "")) for k, one in enumerate(values))
                 self.kept.update({f"{attr}[{k}]": self.alias[n] for k, n in named if n in self.alias})
+                self._note_each(values, "kept")
             case _:
                 pass
 

@@ -176,7 +176,7 @@ class _Search:
         if isinstance(claimed, Raised):
             return (backward_raised(sample, claimed.error),) if order == 1 else ()
         expected, error = self._expected(asked, rows)
-        off = differing(asked, claimed, expected, rows) & error.isfinite()
+        off = differing(asked, claimed, expected, rows) & error.isfinite() & ~expected.isnan()
         off &= ~((claimed - expected).abs() <= error)
         bends = other_beside(asked, expected, rows) if asked.is_trusted and off.any() else ~off
         return tuple(_wrong(sample, asked, (claimed, expected, error, off, off & bends)))
