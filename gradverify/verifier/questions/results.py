@@ -45,7 +45,7 @@ from gradverify.verifier.questions.orders import (
 from gradverify.verifier.questions.reference import ask_reference, ask_surrogate
 from gradverify.verifier.questions.structured import wrong_with_structure
 from gradverify.verifier.questions.subject import Native, Sample, graph_of, prepare, tensors_in
-from gradverify.verifier.questions.verified import verified
+from gradverify.verifier.questions.verified import known as verified_at
 from gradverify.verifier.questions.ways import as_in_a_penalty
 from gradverify.verifier.questions.witnessing import (
     bounds_of,
@@ -175,7 +175,8 @@ def second_order(sample: Sample) -> CheckResult:
     """The same of the derivative of backward; beyond the first draw only where it was seen to have one."""
     known = options_of(sample)
     once = sample.is_first_draw and sample.subject.is_first_of_options
-    if not (once or known.twice):
+    again = sample.point is Point.TYPICAL and sample.draw > 0  # other points are further apart
+    if again or not (once or known.twice):
         return NOT_RUN
     judged = _judged(sample, declared=True, prove=once)
     if judged.whole is None or not (once or judged.closed):
@@ -192,7 +193,7 @@ def second_order(sample: Sample) -> CheckResult:
 def _in_a_penalty(sample: Sample, found: CheckResult) -> CheckResult:
     """The same with what is lost where not everything requires grad."""
     subject = sample.subject
-    base = None if subject.brief or subject.across is not None else verified(sample)
+    base = None if subject.brief or subject.across is not None else verified_at(sample)
     if base is None:
         return found
     lost = as_in_a_penalty(base)

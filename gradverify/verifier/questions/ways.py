@@ -305,30 +305,30 @@ def as_in_a_penalty(base: Verified) -> CheckResult:
     A gradient penalty gives ones for grad_output, a frozen layer has inputs without a gradient, and of some
     outputs one is used alone. The truth is the derivative that was verified with all of them.
     """
-    sample, count = base.sample, len(base.names)
+    sample, count, layout = base.sample, len(base.names), base.inputs
     if base.draws or base.writes:
         return CheckResult()
-    each, outputs = range(count), base.sample.problem.outputs.slices
-    alone = [frozenset(each) - {k} for k in each[: MOST_ALONE if count > 1 else 0]]
-    ways = [("where grad_output does not require grad", frozenset[int](), base.u)]
-    for one in alone:
-        name = base.names[min({*each} - one)]
-        ways.append((f"where only `{name}` requires grad", one, base.u))
-    for place, own in enumerate(outputs[: MOST_ALONE if len(outputs) > 1 else 0]):
-        said = f"where only output {sample.problem.output_positions[place]} has a grad_output"
-        ways.append((said, frozenset(), only(base.u, own)))
-    for number_of_way, (when, frozen, u) in enumerate(ways):
-        w = probe(base.inputs.size, sample.key + 17)
+    w, outputs = probe(layout.size, sample.key + 17), sample.problem.outputs.slices
+    ways = [("where grad_output does not require grad", frozenset[int](), base.u, False)]
+    if count > 1:
+        said = "where only `{}` requires grad, grad_output neither"
+        others = [(k, frozenset(range(count)) - {k}) for k in range(count)[:MOST_ALONE]]
+        ways = [(said.format(base.names[k]), frozen, base.u, False) for k, frozen in others]
+    if len(outputs) > 1:
+        said, places = "where only output {} has a grad_output", sample.problem.output_positions
+        each = [*zip(places, outputs, strict=True)][:MOST_ALONE]
+        ways += [(said.format(place), frozenset[int](), only(base.u, own), True) for place, own in each]
+    for when, frozen, u, requires in ways:
+        weights = w.clone()
         for k in frozen:
-            w[base.inputs.blocks[k].span] = 0.0
-        truth = _differentiated_again(base, u, w)
-        found = _differentiated_again(base, u, w, frozen, defined=False, requires=number_of_way > 0)
+            weights[layout.blocks[k].span] = 0.0
+        truth = _differentiated_again(base, u, weights)
+        found = _differentiated_again(base, u, weights, frozen, defined=False, requires=requires)
         if truth is None or found is None:
             continue
         for k in frozen:
-            found[base.inputs.blocks[k].span] = truth[base.inputs.blocks[k].span]
-        off = (found - truth).abs() > OF_A_SECOND * largest(truth)
-        if bool(off.any()):
+            found[layout.blocks[k].span] = truth[layout.blocks[k].span]
+        if bool(((found - truth).abs() > OF_A_SECOND * largest(truth)).any()):
             return CheckResult.of(_of_a_penalty(sample, when, found, truth), calls=["gradient penalty"])
     return CheckResult.of(calls=["gradient penalty"])
 
@@ -366,7 +366,7 @@ def _differentiated_again(
     given = [g.requires_grad_(requires) if defined or g.detach().any() else None for g in parts]
     leaves = [leaf for leaf in call.value.leaves if leaf.requires_grad]
     weights = [one for k, one in enumerate(base.inputs.unflatten(w)) if k not in frozen]
-    problem.counter.backward += 2
+    problem.counter.backward += 1
     problem.random_states.replay_for_backward()
     with problem.around():
         first = guard.call(differentiate_with_graph, call.value.outputs, leaves, given)

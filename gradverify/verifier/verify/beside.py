@@ -185,12 +185,14 @@ def _with_three_dimensions(asked: Verification, case: Case, *, at_end: bool, alo
         return
     pairs = zip(sample.arguments, usual.arguments, strict=True)
     changed = [a for a, b in pairs if a.differentiable and a.value.shape != b.value.shape]
-    deeper = wider if wider and asked.sample(wider) else deeper
-    given = {i.name: list(i.shape) for i in deeper.inputs if isinstance(i, TensorInput)}
-    shapes = [f"that `{a.name}` may have the shape {given[a.name]}" for a in changed]
     where = "with one more dimension at the end" if at_end else "at three dimensions"
     where += f" of {changed[0].name}" if alone and changed else ""
-    yield Beside(deeper, partial(_told_of_guesses, shapes, raises=False), f"{case.id} {where}")
+    for size, there in enumerate((deeper, wider if wider and asked.sample(wider) else None), start=1):
+        if there is not None and asked.is_verified:
+            given = {i.name: list(i.shape) for i in there.inputs if isinstance(i, TensorInput)}
+            shapes = [f"that `{a.name}` may have the shape {given[a.name]}" for a in changed]
+            tell = partial(_told_of_guesses, shapes, raises=False)
+            yield Beside(there, tell, f"{case.id} {where}{', one of size 1' * (size == 1)}")
 
 
 def _with_longer_items(case: Case, given: ListInput) -> Iterator[Beside]:
