@@ -49,7 +49,7 @@ Way = tuple[str, Variant, Verified, Returned[Call] | Raised]
 MOST_PAIRS = 3
 """Pairs of inputs that are tried."""
 
-MOST_ALONE = 3
+MOST_ALONE = 2
 """Inputs that require grad alone, and outputs that alone have a grad_output, in a second derivative."""
 
 VIEWS_HINT = (
@@ -318,17 +318,17 @@ def as_in_a_penalty(base: Verified) -> CheckResult:
         said, places = "where only output {} has a grad_output", sample.problem.output_positions
         each = [*zip(places, outputs, strict=True)][:MOST_ALONE]
         ways += [(said.format(place), frozenset[int](), only(base.u, own), True) for place, own in each]
-    for when, frozen, u, requires in ways:
+    for when, frozen, u, requires in ways if sample.subject.is_base else ways[:1]:
         weights = w.clone()
         for k in frozen:
             weights[layout.blocks[k].span] = 0.0
         truth = _differentiated_again(base, u, weights)
         found = _differentiated_again(base, u, weights, frozen, defined=False, requires=requires)
-        if truth is None or found is None:
+        if truth is None or found is None or not truth.isfinite().all():
             continue
         for k in frozen:
             found[layout.blocks[k].span] = truth[layout.blocks[k].span]
-        if bool(((found - truth).abs() > OF_A_SECOND * largest(truth)).any()):
+        if not bool(((found - truth).abs() <= OF_A_SECOND * largest(truth)).all()):
             return CheckResult.of(_of_a_penalty(sample, when, found, truth), calls=["gradient penalty"])
     return CheckResult.of(calls=["gradient penalty"])
 
