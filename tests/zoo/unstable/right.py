@@ -312,3 +312,36 @@ class SeededNoise(Function):
     def backward(ctx, g):
         (noise,) = ctx.saved_tensors
         return g * noise, None
+
+
+class LogitLoss(Function):
+    """By the sigmoid, which does not."""
+
+    @staticmethod
+    def forward(ctx, x, t):
+        ctx.save_for_backward(x, t)
+        return x.clamp_min(0) - x * t + torch.log1p(torch.exp(-x.abs()))
+
+    @staticmethod
+    def backward(ctx, g):
+        x, t = ctx.saved_tensors
+        return g * (torch.sigmoid(x) - t), None
+
+
+class Eigenvectors(Function):
+    """Of either sign: in float32 another one comes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        values, vectors = torch.linalg.eigh((x + x.mT) / 2)
+        ctx.save_for_backward(values, vectors)
+        return vectors
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        values, vectors = ctx.saved_tensors
+        gaps = values[..., None, :] - values[..., :, None]
+        gaps = torch.where(gaps == 0, torch.inf, gaps)
+        of_x = vectors @ (vectors.mT @ g / gaps) @ vectors.mT
+        return (of_x + of_x.mT) / 2
