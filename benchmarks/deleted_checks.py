@@ -112,7 +112,7 @@ class Check:
 TABLE = """
 verifier.questions | CheckResult() | again.overlapping_cases again.overlapping ways.as_leaves
     changes.changes changes.requires_grad_subsets again.growing_memory again.watched
-    ways.other_devices again.again transforms.batched transforms.compiled transforms.registration
+    ways.other_devices ways.as_in_a_penalty again.again transforms.batched transforms.compiled transforms.registration
 verifier.questions | iter(()) | ways.same_tensor_twice ways.views_of_one_base ways.saved_elsewhere
 verifier.questions | () | again.unrepeatable again.written again.read_unwritten
 verifier.questions | CheckResult(outcome=Outcome.NOT_RUN) | table.on_other_devices
@@ -138,7 +138,14 @@ verifier.targets | () | discover.unreached
 verifier.verify | iter(()) | beside._other_shapes beside.past_constants
 verifier.diagnose | iter(()) | findings.causes_of
 verifier.questions | None | again._overlapped
-verifier.infer | given[1] | choices._with_longer_tables
+verifier.infer | given[1] | choices._with_longer_tables choices.with_whole_numbers
+verifier.infer | iter(()) | entry.perhaps_learned
+verifier.infer | False | choices._is_another
+verifier.questions | "" | subject._written_parameters
+verifier.questions.dtypes | False | judging.has_other_signs
+verifier.verify | CheckResult() | beside._in_other_calls
+verifier.verify | False | loop._has_integers
+verifier.witnesses | False | judge._bends_at_an_end
 verifier.questions | FirstOrder(CheckResult(), judged=True) | results.at_undeclared
 verifier.verify | FirstOrder(CheckResult(), judged=True) | beside.at_unlisted
 verifier.questions | None | reference.composite_of
