@@ -294,13 +294,23 @@ def _is_rebound(name: str, holder: ast.FunctionDef, place: _Call) -> bool:
     return any(n.lineno < place.node.lineno for n in given)
 
 
+STOPS = frozenset({"detach", "data", "item", "float", "int", "tolist"})
+"""What makes a constant of a parameter."""
+
+
 def _is_learned(node: ast.expr, place: _Call) -> bool:
     """Whether an expression, or what the functions around a call give to its name, requires grad."""
     given = _given_once(node.id, place) if isinstance(node, ast.Name) else node
-    if not isinstance(given, ast.Call):
-        return _is_parameter(node, place.owner)
-    asks = any(k.arg == "requires_grad" and getattr(k.value, "value", False) for k in given.keywords)
-    return asks or last_name(given.func) in {"requires_grad_", "Parameter"}
+    parts = [n for n in ast.walk(given or node) if isinstance(n, ast.expr)]
+    if any(last_name(n) in STOPS for n in parts):
+        return False
+    asks = any(
+        last_name(n.func) in {"requires_grad_", "Parameter"}
+        or any(k.arg == "requires_grad" and getattr(k.value, "value", False) for k in n.keywords)
+        for n in parts
+        if isinstance(n, ast.Call)
+    )
+    return asks or any(_is_parameter(n, place.owner) for n in parts)
 
 
 def _is_parameter(node: ast.expr, owner: ast.ClassDef | None) -> bool:
