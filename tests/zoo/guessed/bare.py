@@ -1807,6 +1807,7 @@ class BandedMixing(Function):
         return p @ v
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, g):
         q, k, v, p = ctx.saved_tensors
         of_p = g @ v.mT
@@ -1818,6 +1819,7 @@ class BandedMixingTurned(BandedMixing):
     """The same; the keys' gradient is taken along the rows."""
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, g):
         q, k, v, p = ctx.saved_tensors
         of_p = g @ v.mT
