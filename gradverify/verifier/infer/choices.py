@@ -261,8 +261,6 @@ class _Choice:
                 yield from (v for v in (value + 1, 2 * value, value - 1) if v != value)
             case float(value) if self.is_default and not isnan(value):
                 yield _another_real(value)
-            case str() if self.facts.strings:  # an `else` is for whatever has no name
-                yield UNNAMED
             case None if not self.facts.kinds & {"tensor", "index", "bool", "callable"}:
                 if self.facts.gradient is not True:
                     yield from (FACTORS[0], 2) if looks_real(self.argument.name, self.facts) else (2, 1, 3)
@@ -306,10 +304,8 @@ def with_other_values(known: Known, state: State) -> State:
         if choice.is_default and type(choice.value) is int and not taken:
             state = _with_longer_tables(caller, state, place, [*choice.others()])
         # Numbers of the source are where paths part, as a probability of 0 does: none is an ordinary value.
-        if choice.is_default and (not taken or type(choice.value) in {float, str}):
+        if choice.is_default and (not taken or type(choice.value) is float):
             others = (v for v in choice.others() if v not in taken)
-        if isinstance(choice.value, str):
-            others = (v for v in others if _is_another(caller, state, place, (choice.value, *taken), v))
         elif choice.is_guessed and not choice.is_default:
             others = _beside(choice.value, taken)
         taken += tuple(islice((v for v in others if is_taken(caller, state, place, v)), 1))
@@ -317,6 +313,19 @@ def with_other_values(known: Known, state: State) -> State:
         if taken:
             state = with_choices(state, place, (choice.value, *taken))
             varied += 1
+    return _with_unnamed(known, state)
+
+
+def _with_unnamed(known: Known, state: State) -> State:
+    """The same with a word that has no name, where an option of words takes an `else` with it."""
+    for place, argument in enumerate(state.arguments):
+        words = argument.guess.choices
+        is_option = bool(known.facts(argument.name).strings) and all(isinstance(w, str) for w in words)
+        if argument.guess.kind is not Kind.LITERAL or not is_option:
+            continue
+        taken = is_taken(known.caller, state, place, UNNAMED)
+        if taken and _is_another(known.caller, state, place, words, UNNAMED):
+            state = with_choices(state, place, (*words, UNNAMED))
     return state
 
 

@@ -252,7 +252,8 @@ def _tensors(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> It
         yield _of(Kind.INDEX, 0.5 + penalty, structure=LENGTHS)
     if Habit.PERMUTATION in habits:
         yield _of(Kind.INDEX, 0.35 + penalty, structure="permutation")
-    yield _of(Kind.INDEX, (0.4 if "index" in kinds else 0.7 if as_index else 3.2) + penalty)
+    of_index = 0.4 if "index" in kinds else 0.7 if as_index else 3.2
+    yield _of(Kind.INDEX, of_index + 0.3 * as_mask + penalty)  # a mask takes entries as an index does
     yield _of(Kind.BOOL, (0.5 if as_mask else 3.4) + penalty)
 
 

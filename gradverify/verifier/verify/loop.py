@@ -166,7 +166,7 @@ def _at_undeclared(
     state.add(sample.family if subject.surrogate is None else Family.REFERENCE, result)
     yield from asked.reported(result.findings)
     if where[0] is Point.SPECIAL and _has_integers(sample) and result.outcome is not Outcome.FAILED:
-        unwritten = CheckResult.of(*read_unwritten(sample))  # what no index leads to
+        unwritten = guarded(sample, CheckResult.of(*read_unwritten(sample)), asked.excuses)
         state.add(Family.CONTRACT, unwritten)
         yield from asked.reported(unwritten.findings)
     state.count_calls(sample)
