@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, TypeGuard
 
 from gradverify.model import Nested
-from gradverify.source import applied, called_name, last_name, module_of, parameters_of
+from gradverify.source import applied, called_name, last_name, module_of, name_of, parameters_of
 
 FURTHEST = 2
 """Wrappers that a value is followed through: from the layer to the function that calls `apply`."""
@@ -75,7 +75,7 @@ def call_sites(
             for value in reading.values(argument, call):
                 if not any(_is_same(value, o) for o in literals):
                     literals.append(value)
-            is_learned, is_buffer = _is_learned(argument, call), _is_buffer(argument, call.owner)
+            is_learned, is_buffer = reading.is_learned(argument, call), _is_buffer(argument, call.owner)
             is_tensor = frozenset({"tensor"} if is_learned or is_buffer else ())
             found[name] = Passed(
                 tuple(literals[:MOST_LITERALS]),
@@ -185,15 +185,58 @@ class _Reading:
         found, value = _literal(default) if default is not None else (False, None)
         if found:
             yield value
+        for argument, call in self._passed_for(name, holder, place) if depth < FURTHEST else ():
+            yield from self.values(argument, call, depth + 1)
+
+    def _passed_for(
+        self, name: str, holder: ast.FunctionDef, place: _Call
+    ) -> Iterator[tuple[ast.expr, _Call]]:
+        """What is passed for a wrapper's parameter, and the calls."""
         called, order = holder.name, parameters_of(holder)
         if order[:1] in {("self",), ("cls",)}:
             order = order[1:]
             called = place.owner.name if called == "__init__" and place.owner is not None else ""
-        for call in self._calls if called and depth < FURTHEST else ():
+        for call in self._calls if called else ():
             if called_name(call.node) == called and holder not in call.scopes:
-                for passed, argument in _bound(call.node, order):
-                    if passed == name:
-                        yield from self.values(argument, call, depth + 1)
+                every = _bound(call.node, order)
+                yield from ((argument, call) for passed, argument in every if passed == name)
+
+    def is_learned(self, node: ast.expr, place: _Call, depth: int = 0) -> bool:
+        """Whether an argument requires grad: a parameter, what is made of one, or what a layer returns."""
+        holder = None
+        if isinstance(node, ast.Name):
+            nodes = (n for s in place.scopes for n in ast.walk(s) if isinstance(n, ast.Assign))
+            given = [n.value for n in nodes if any(node.id in _names(t) for t in n.targets)]
+            holder = next((s for s in place.scopes if node.id in _parameters(s)), None)
+            node = given[0] if len(given) == 1 else node
+        if any(last_name(n) in STOPS for n in ast.walk(node)):
+            return False
+        if _asks_for_grad(node) or any(self._has(n, place.owner) for n in _attributes_of_self(node)):
+            return True
+        passed = (
+            self._passed_for(getattr(node, "id", ""), holder, place) if holder and depth < FURTHEST else ()
+        )
+        return any(self.is_learned(argument, call, depth + 1) for argument, call in passed)
+
+    def _has(self, name: str, owner: ast.ClassDef | None) -> bool:
+        """Whether an attribute of a module, or of its base, is a parameter, made of one, or a layer."""
+        nodes = [*ast.walk(owner)] if owner is not None else []
+        given = [
+            n.value
+            for n in nodes
+            if isinstance(n, ast.Assign) and any(name in _attributes_of_self(t) for t in n.targets)
+        ]
+        if any(_asks_for_grad(value) or any(map(_is_layer, ast.walk(value))) for value in given):
+            return True
+        if any(called_name(n) == "register_parameter" and name in _strings(n) for n in nodes):
+            return True
+        made = (n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == name and _is_property(n))
+        others = (other for n in made for other in _attributes_of_self(n) - {name})
+        if any(self._has(other, owner) for other in others):
+            return True
+        bases = [name_of(base) for base in owner.bases] if owner is not None else []
+        classes = (c for c in self._tree.body if isinstance(c, ast.ClassDef) and c.name in bases)
+        return any(self._has(name, base) for base in classes)
 
     def _assigned(self, name: str, place: _Call) -> Iterator[Nested]:
         """The literal that a local name, or one of the module, is given once."""
@@ -240,6 +283,25 @@ def _calls(node: ast.AST, scopes: tuple[ast.FunctionDef, ...], owner: ast.ClassD
             yield _Call(child, scopes, owner)
         inner = (child, *scopes) if isinstance(child, ast.FunctionDef) else scopes
         yield from _calls(child, inner, child if isinstance(child, ast.ClassDef) else owner)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _is_layer(node: ast.AST) -> bool:
+    """Whether an expression makes a module of torch's, whose parameters are learned."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return isinstance(function, ast.Attribute) and last_name(function.value) == "nn"
+
+
+def _is_property(function: ast.FunctionDef) -> bool:
+    return "property" in map(name_of, function.decorator_list)
+
+
+def _strings(node: ast.AST) -> set[str]:
+    constants = (n.value for n in ast.walk(node) if isinstance(n, ast.Constant))
+    return {value for value in constants if isinstance(value, str)}
 
 
 def _targets(node: ast.Assign) -> set[str]:
@@ -298,29 +360,17 @@ STOPS = frozenset({"detach", "data", "item", "float", "int", "tolist"})
 """What makes a constant of a parameter."""
 
 
-def _is_learned(node: ast.expr, place: _Call) -> bool:
-    """Whether an expression, or what the functions around a call give to its name, requires grad."""
-    given = _given_once(node.id, place) if isinstance(node, ast.Name) else node
-    parts = [n for n in ast.walk(given or node) if isinstance(n, ast.expr)]
-    if any(last_name(n) in STOPS for n in parts):
-        return False
-    asks = any(
-        last_name(n.func) in {"requires_grad_", "Parameter"}
-        or any(k.arg == "requires_grad" and getattr(k.value, "value", False) for k in n.keywords)
-        for n in parts
-        if isinstance(n, ast.Call)
-    )
-    return asks or any(_is_parameter(n, place.owner) for n in parts)
+def _attributes_of_self(node: ast.AST) -> set[str]:
+    return {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and _is_self(n, n.attr)}
 
 
-def _is_parameter(node: ast.expr, owner: ast.ClassDef | None) -> bool:
-    """Whether an expression is an attribute that `__init__` makes an `nn.Parameter`."""
-    initial = _initializer(owner)
-    return initial is not None and any(
-        isinstance(n, ast.Assign)
-        and called_name(n.value) == "Parameter"
-        and any(isinstance(node, ast.Attribute) and _is_self(t, node.attr) for t in n.targets)
-        for n in ast.walk(initial)
+def _asks_for_grad(node: ast.AST) -> bool:
+    """Whether something in an expression is made to require grad."""
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    return any(
+        last_name(call.func) in {"requires_grad_", "Parameter"}
+        or any(k.arg == "requires_grad" and getattr(k.value, "value", False) for k in call.keywords)
+        for call in calls
     )
 
 

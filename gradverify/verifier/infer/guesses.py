@@ -114,6 +114,8 @@ def guesses(parameter: Parameter, facts: Facts, passed: Passed, default: Any) ->
         *_tensors(parameter, facts, habits),
         *_beside_default(_scalars(parameter, facts, habits), default),
     ]
+    if passed.is_parameter:  # what requires grad is no mask and no number
+        found = [g for g in found if g.kind in {Kind.FLOAT, Kind.LIST}] or found
     if parameter.exact:
         found = [g for g in found if _fits(g, parameter.annotation)]
         found += _of_type(parameter.annotation)
