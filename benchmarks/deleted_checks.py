@@ -112,7 +112,8 @@ class Check:
 TABLE = """
 verifier.questions | CheckResult() | again.overlapping_cases again.overlapping ways.as_leaves
     changes.changes changes.requires_grad_subsets again.growing_memory again.watched
-    ways.other_devices ways.as_in_a_penalty again.again transforms.batched transforms.compiled transforms.registration
+    ways.other_devices ways.as_in_a_penalty again.again transforms.batched
+    transforms.compiled transforms.registration
 verifier.questions | iter(()) | ways.same_tensor_twice ways.views_of_one_base ways.saved_elsewhere
 verifier.questions | () | again.unrepeatable again.written again.read_unwritten
 verifier.questions | CheckResult(outcome=Outcome.NOT_RUN) | table.on_other_devices

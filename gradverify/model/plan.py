@@ -117,6 +117,8 @@ class Doubt:
     """It is in doubt at undeclared values alone."""
     of_count: bool = False
     """How many gradients backward has to return is in doubt, too: an invented module lacks parameters."""
+    of_gradient: str = ""
+    """It is in doubt for the gradient of this input alone: another one may be computed of it."""
     differ: tuple[str, ...] = ()
     """Two sizes, where it was guessed that they may differ: a case in which they are equal is certain."""
 

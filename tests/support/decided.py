@@ -72,6 +72,7 @@ HELD = {
     # The fact that was guessed.
     "guess: shape": r"guessed .*(?:the shape of|may have the shape)",
     "guess: sizes that differ": r"guessed .*may differ",
+    "guess: another input": r"guessed .*does not depend on",
     "guess: size": r"guessed .*(?:a size of|more than one entry along|at no other size)",
     "guess: number": r"guessed .*`\w+` \(-?[\d.]",
     "guess: integer tensor": r"guessed .*\(integer tensor\)",

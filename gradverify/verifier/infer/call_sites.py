@@ -40,6 +40,10 @@ class Passed:
     """Some call passes an `nn.Parameter`, or what requires grad: it is there to be trained."""
     is_buffer: bool = False
     """Some call passes a buffer of a module, which is not."""
+    is_detached: bool = False
+    """Every call passes what is computed without a gradient: `x.detach()`, `with torch.no_grad():`."""
+    made_of: frozenset[str] = frozenset()
+    """What some call makes it of, among the other arguments: `f(x, x.mean())`."""
     is_given: bool = False
     """Some call passes something."""
     kinds: frozenset[str] = frozenset()
@@ -67,7 +71,8 @@ def call_sites(
     reading = _reading(source)
     found = {name: Passed() for name in names}
     for call in reading.calls_of(function, direct):
-        for name, argument in _bound(call.node, names):
+        bound = dict(_bound(call.node, names))
+        for name, argument in bound.items():
             before = found[name]
             default = reading.default(argument, call)
             agree = not before.is_given or _is_same(before.default, default)
@@ -76,13 +81,21 @@ def call_sites(
                 if not any(_is_same(value, o) for o in literals):
                     literals.append(value)
             is_learned, is_buffer = reading.is_learned(argument, call), _is_buffer(argument, call.owner)
-            is_tensor = frozenset({"tensor"} if is_learned or is_buffer else ())
+            is_detached = reading.is_detached(argument, call) and (before.is_detached or not before.is_given)
+            made_of = _made_of(argument, call, bound)
+            is_tensor = (
+                is_learned or is_buffer or (is_detached and bool(made_of) and not _casts(argument, call))
+            )
             found[name] = Passed(
                 tuple(literals[:MOST_LITERALS]),
                 before.is_parameter or is_learned,
                 before.is_buffer or is_buffer,
+                is_detached,
+                before.made_of | made_of,
                 is_given=True,
-                kinds=before.kinds | reading.kinds(argument, call) | is_tensor,
+                kinds=before.kinds
+                | reading.kinds(argument, call)
+                | frozenset({"tensor"} if is_tensor else ()),
                 default=default if agree else ...,
             )
     return found
@@ -118,6 +131,8 @@ class _Reading:
 
     def __init__(self, tree: ast.Module) -> None:
         self._tree, self._calls = tree, tuple(_calls(tree, (), None))
+        imports = (n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom))
+        self._imported = {(a.asname or a.name).partition(".")[0] for n in imports for a in n.names}
         self._aliases: dict[str, str] = {}
         for node in tree.body:
             if isinstance(node, ast.Assign) and (function := applied(node.value)):
@@ -205,10 +220,11 @@ class _Reading:
         """Whether an argument requires grad: a parameter, what is made of one, or what a layer returns."""
         holder = None
         if isinstance(node, ast.Name):
-            nodes = (n for s in place.scopes for n in ast.walk(s) if isinstance(n, ast.Assign))
-            given = [n.value for n in nodes if any(node.id in _names(t) for t in n.targets)]
+            given = _given(node.id, place)
             holder = next((s for s in place.scopes if node.id in _parameters(s)), None)
-            node = given[0] if len(given) == 1 else node
+            if any(_is_without_grad(statement, place) for statement in given):
+                return False
+            node = given[0].value if len(given) == 1 else node
         if any(last_name(n) in STOPS for n in ast.walk(node)):
             return False
         if _asks_for_grad(node) or any(self._has(n, place.owner) for n in _attributes_of_self(node)):
@@ -217,6 +233,18 @@ class _Reading:
             self._passed_for(getattr(node, "id", ""), holder, place) if holder and depth < FURTHEST else ()
         )
         return any(self.is_learned(argument, call, depth + 1) for argument, call in passed)
+
+    def is_detached(self, argument: ast.expr, place: _Call) -> bool:
+        """Whether a tensor that a call passes has no gradient, by all that gives it its value."""
+        own = {name for scope in place.scopes for name in _parameters(scope)}
+        name = argument.id if isinstance(argument, ast.Name) else ""
+        given = _given(name, place) if name not in own else []
+        values = [s.value for s in given if not _is_without_grad(s, place)] if given else [argument]
+        detached = frozenset({"detach"})
+        return all(
+            _names(value, detached) <= self._imported and bool(_names(value) - self._imported)
+            for value in values
+        )
 
     def _has(self, name: str, owner: ast.ClassDef | None) -> bool:
         """Whether an attribute of a module, or of its base, is a parameter, made of one, or a layer."""
@@ -285,8 +313,52 @@ def _calls(node: ast.AST, scopes: tuple[ast.FunctionDef, ...], owner: ast.ClassD
         yield from _calls(child, inner, child if isinstance(child, ast.ClassDef) else owner)
 
 
-def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+def _names(node: ast.AST, without: frozenset[str] = frozenset()) -> set[str]:
+    """The names in an expression whose values it may depend on, not those that it takes the size of."""
+    if isinstance(node, ast.Name):
+        return {node.id}
+    if isinstance(node, ast.Attribute) and node.attr in OF_A_SHAPE | without:
+        return set()
+    if isinstance(node, ast.Call) and called_name(node).endswith("_like"):
+        return set()
+    return {name for child in ast.iter_child_nodes(node) for name in _names(child, without)}
+
+
+def _given(name: str, place: _Call) -> list[ast.Assign]:
+    """What gives a local name its value in the functions around a call."""
+    nodes = (n for s in place.scopes for n in ast.walk(s) if isinstance(n, ast.Assign))
+    return [n for n in nodes if any(name in _names(target) for target in n.targets)]
+
+
+def _casts(argument: ast.expr, place: _Call) -> bool:
+    """Whether something makes a number of what a call passes."""
+    nodes = [argument, *(s.value for s in _given(getattr(argument, "id", ""), place))]
+    return any(last_name(n) in {*_CASTS, "item"} for node in nodes for n in ast.walk(node))
+
+
+def _is_without_grad(statement: ast.stmt, place: _Call) -> bool:
+    """Whether a statement around a call is within `with torch.no_grad():`."""
+    blocks = (n for s in place.scopes for n in ast.walk(s) if isinstance(n, ast.With))
+    return any(
+        statement in ast.walk(block)
+        for block in blocks
+        if any(called_name(item.context_expr) in WITHOUT_GRAD for item in block.items)
+    )
+
+
+def _made_of(argument: ast.expr, place: _Call, bound: Mapping[str, ast.expr]) -> frozenset[str]:
+    """The other parameters of a call whose values an argument is computed of."""
+    names, left = set[str](), _names(argument)
+    while left - names:
+        name = (left - names).pop()
+        names.add(name)
+        left |= {other for statement in _given(name, place) for other in _names(statement.value)}
+    if isinstance(argument, ast.Name) and not _given(argument.id, place):
+        return frozenset()
+    others = (
+        (n, node.id) for n, node in bound.items() if isinstance(node, ast.Name) and node is not argument
+    )
+    return frozenset(n for n, given in others if given in names and given != getattr(argument, "id", ""))
 
 
 def _is_layer(node: ast.AST) -> bool:
@@ -355,6 +427,11 @@ def _is_rebound(name: str, holder: ast.FunctionDef, place: _Call) -> bool:
     given = (n for n in ast.walk(holder) if isinstance(n, ast.Assign) and name in _targets(n))
     return any(n.lineno < place.node.lineno for n in given)
 
+
+OF_A_SHAPE = frozenset({"shape", "size", "dim", "ndim", "numel", "dtype", "device"})
+"""What is read of a tensor whatever its values are."""
+
+WITHOUT_GRAD = frozenset({"no_grad", "inference_mode"})
 
 STOPS = frozenset({"detach", "data", "item", "float", "int", "tolist"})
 """What makes a constant of a parameter."""

@@ -257,6 +257,7 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
                 if known.default(n) is None  # another one has its shape by what forward asks of it
             ),
             *(Doubt(n, f"that `{n}` may be complex") for n in sorted(complexes)),
+            *_of_each_other(known, state),
             *written.doubts(separated),
             *reshaped,
         ),
@@ -269,6 +270,14 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
         ),
         tries=found.tries,
     )
+
+
+def _of_each_other(known: Known, state: State) -> Iterator[Doubt]:
+    """Inputs without a gradient that a call makes of another: backward may go through them to that one."""
+    tensors = {a.name for a in state.arguments if a.is_float}
+    for name in (a.name for a in state.arguments if not (a.is_float and a.requires_grad)):
+        for other in sorted(known.passed[name].made_of & tensors):
+            yield Doubt("", f"that `{name}` does not depend on `{other}`", of_gradient=other)
 
 
 def _avoided(found: Solution, sweeping: Sweeping) -> Iterator[Remark]:

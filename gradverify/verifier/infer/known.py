@@ -68,7 +68,7 @@ class Known:
         passed, constant = self.passed[name], {*Habit} - {Habit.FLOAT, Habit.LIST, Habit.CALLABLE}
         written = (self.default(name), *passed.literals)
         is_written = any(value is not ... and value is not None for value in written)
-        return is_written or passed.is_buffer or bool(habits_of(name) & constant)
+        return is_written or passed.is_buffer or passed.is_detached or bool(habits_of(name) & constant)
 
 
 def known_of(value: Any, target: Target, module: ModuleType | None, device: str) -> Known:  # noqa: ANN401

@@ -116,7 +116,9 @@ def made_up(sample: Sample, finding: Finding) -> Finding | None:
     doubts = [
         d
         for d in doubts_of(sample)
-        if (linear or d.differ or (d.name and not d.of_shape)) and (of_values or not d.of_values)
+        if (linear or d.differ or (d.name and not d.of_shape))
+        and (of_values or not d.of_values)
+        and d.of_gradient in {"", finding.input}
     ]
     fits = all(d.of_values for d in doubts) and finding.input not in returned_shapes(sample)
     settled = fits and is_there_whatever(sample, finding, doubts)

@@ -155,6 +155,58 @@ def example():
     return Asked.apply(torch.ones(1, 3), w, bias)
 
 
+class Rounded(Function):
+    """A call passes what it computes without a gradient."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        (w,) = ctx.saved_tensors
+        return g * w, None
+
+
+def rounded(x):
+    with torch.no_grad():
+        w = x.abs().max()
+    return Rounded.apply(x, w)
+
+
+class Centred(Function):
+    """A call passes what it makes of the first input, through which backward goes."""
+
+    @staticmethod
+    def forward(ctx, x, mean, v):
+        ctx.save_for_backward(x - mean, v)
+        return (x - mean) * v
+
+    @staticmethod
+    def backward(ctx, g):
+        centred, v = ctx.saved_tensors
+        return g * v - (g * v).mean(-1, keepdim=True), None, (g * centred).sum(0)
+
+
+class CentredTwice(Centred):
+    """The gradient of another input is wrong, whatever the mean is made of."""
+
+    @staticmethod
+    def backward(ctx, g):
+        centred, v = ctx.saved_tensors
+        return g * v - (g * v).mean(-1, keepdim=True), None, 2 * (g * centred).sum(0)
+
+
+def centred(x, v):
+    return Centred.apply(x, x.detach().mean(-1, keepdim=True), v)
+
+
+def centred_twice(x, v):
+    mean = x.detach().mean(-1, keepdim=True)
+    return CentredTwice.apply(x, mean, v)
+
+
 class Optional(Function):
     """Nothing shows whether `b`, which may be left out, is a number."""
 
