@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeGuard
+
+from torch import nn
 
 from gradverify.model import Nested
 from gradverify.source import applied, called_name, last_name, module_of, name_of, parameters_of
@@ -227,7 +230,7 @@ class _Reading:
             node = given[0].value if len(given) == 1 else node
         if any(last_name(n) in STOPS for n in ast.walk(node)):
             return False
-        if _asks_for_grad(node) or any(self._has(n, place.owner) for n in _attributes_of_self(node)):
+        if _asks_for_grad(node) or any(self._has(n, member, place.owner) for n, member in _members(node)):
             return True
         passed = (
             self._passed_for(getattr(node, "id", ""), holder, place) if holder and depth < FURTHEST else ()
@@ -246,25 +249,28 @@ class _Reading:
             for value in values
         )
 
-    def _has(self, name: str, owner: ast.ClassDef | None) -> bool:
-        """Whether an attribute of a module, or of its base, is a parameter, made of one, or a layer."""
+    def _has(self, name: str, member: str, owner: ast.ClassDef | None) -> bool:
+        """Whether an attribute of a module, or of its base, is a parameter, or made of one, or a layer.
+
+        Of a layer that is not called, the member has to be a parameter: `self.norm.weight`.
+        """
         nodes = [*ast.walk(owner)] if owner is not None else []
         given = [
             n.value
             for n in nodes
-            if isinstance(n, ast.Assign) and any(name in _attributes_of_self(t) for t in n.targets)
+            if isinstance(n, ast.Assign) and any(name in dict(_members(t)) for t in n.targets)
         ]
-        if any(_asks_for_grad(value) or any(map(_is_layer, ast.walk(value))) for value in given):
+        if any(_asks_for_grad(value) or any(_learns(n, member) for n in ast.walk(value)) for value in given):
             return True
         if any(called_name(n) == "register_parameter" and name in _strings(n) for n in nodes):
             return True
         made = (n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == name and _is_property(n))
-        others = (other for n in made for other in _attributes_of_self(n) - {name})
-        if any(self._has(other, owner) for other in others):
+        others = ((other, m) for n in made for other, m in _members(n) if other != name)
+        if any(self._has(other, m, owner) for other, m in others):
             return True
         bases = [name_of(base) for base in owner.bases] if owner is not None else []
         classes = (c for c in self._tree.body if isinstance(c, ast.ClassDef) and c.name in bases)
-        return any(self._has(name, base) for base in classes)
+        return any(self._has(name, member, base) for base in classes)
 
     def _assigned(self, name: str, place: _Call) -> Iterator[Nested]:
         """The literal that a local name, or one of the module, is given once."""
@@ -319,7 +325,7 @@ def _names(node: ast.AST, without: frozenset[str] = frozenset()) -> set[str]:
         return {node.id}
     if isinstance(node, ast.Attribute) and node.attr in OF_A_SHAPE | without:
         return set()
-    if isinstance(node, ast.Call) and called_name(node).endswith("_like"):
+    if isinstance(node, ast.Call) and (called_name(node).endswith("_like") or called_name(node) == "len"):
         return set()
     return {name for child in ast.iter_child_nodes(node) for name in _names(child, without)}
 
@@ -361,10 +367,14 @@ def _made_of(argument: ast.expr, place: _Call, bound: Mapping[str, ast.expr]) ->
     return frozenset(n for n, given in others if given in names and given != getattr(argument, "id", ""))
 
 
-def _is_layer(node: ast.AST) -> bool:
-    """Whether an expression makes a module of torch's, whose parameters are learned."""
+def _learns(node: ast.AST, member: str) -> bool:
+    """Whether an expression makes a module of torch's in whose source this member, or any, is a parameter."""
     function = node.func if isinstance(node, ast.Call) else None
-    return isinstance(function, ast.Attribute) and last_name(function.value) == "nn"
+    named = isinstance(function, ast.Attribute) and last_name(function.value) == "nn"
+    layer = getattr(nn, last_name(function), None) if named and function is not None else None
+    bases = layer.__mro__ if isinstance(layer, type) and issubclass(layer, nn.Module) else ()
+    sources = (inspect.getsource(b) for b in bases if issubclass(b, nn.Module) and b is not nn.Module)
+    return any((f"self.{member} = Parameter(" if member else "Parameter(") in source for source in sources)
 
 
 def _is_property(function: ast.FunctionDef) -> bool:
@@ -437,8 +447,17 @@ STOPS = frozenset({"detach", "data", "item", "float", "int", "tolist"})
 """What makes a constant of a parameter."""
 
 
-def _attributes_of_self(node: ast.AST) -> set[str]:
-    return {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and _is_self(n, n.attr)}
+def _members(node: ast.AST, member: str = "") -> set[tuple[str, str]]:
+    """(attribute of self, member of it that is used or nothing) of all that values may depend on."""
+    if isinstance(node, ast.Attribute) and node.attr in OF_A_SHAPE:
+        return set()
+    if isinstance(node, ast.Attribute) and _is_self(node, node.attr):
+        return {(node.attr, member)}
+    if isinstance(node, ast.Attribute | ast.Subscript):
+        return _members(node.value, node.attr if isinstance(node, ast.Attribute) else member)
+    if isinstance(node, ast.Call) and (called_name(node).endswith("_like") or called_name(node) == "len"):
+        return set()
+    return {found for child in ast.iter_child_nodes(node) for found in _members(child)}
 
 
 def _asks_for_grad(node: ast.AST) -> bool:

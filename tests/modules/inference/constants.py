@@ -207,6 +207,30 @@ def centred_twice(x, v):
     return CentredTwice.apply(x, mean, v)
 
 
+class Gated(Rounded):
+    """A module passes what a layer returns, which its parameters lead to."""
+
+
+class Pooled(Rounded):
+    """A module passes what a layer without parameters returns."""
+
+
+class Scheduled(Rounded):
+    """A module passes what a layer keeps, and does not learn."""
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+        self.pool = nn.MaxPool1d(1)
+        self.norm = nn.BatchNorm1d(2)
+
+    def forward(self, x, w):
+        gated, pooled = Gated.apply(x, self.gate(w)), Pooled.apply(x, self.pool(w))
+        return gated + pooled + Scheduled.apply(x, self.norm.running_var)
+
+
 class Optional(Function):
     """Nothing shows whether `b`, which may be left out, is a number."""
 
