@@ -256,8 +256,9 @@ def _judged(one: Beside, sample: Sample | NoSample, state: CaseState) -> Iterato
             yield sample.finding("GV412", said, severity=Severity.NOTE)
         return
     found = at_two_draws(sample, at_unlisted)
-    # Rows that a loop or a kernel leaves over at this size are zeros where memory is.
-    unwritten = read_unwritten(sample) if found.judged and not found.result.findings else ()
+    # What a loop or a kernel leaves over at this size is zero where memory is.
+    has_zeros = found.asked is not None and found.asked.claim.has_zeros
+    unwritten = read_unwritten(sample) if has_zeros and not found.result.findings else ()
     told = CheckResult.of(*map(one.tell, (*found.result.findings, *unwritten)))
     result = guarded(sample, told, Excuses())
     yield from result.findings
@@ -334,7 +335,8 @@ def at_unlisted(sample: Sample) -> FirstOrder:
     if found.raised is not None and not irregular:
         severity = Severity.NOTE if found.raised.deliberate else Severity.ERROR
         findings.append(replace(backward_raised(sample, found.raised), severity=severity))
-    return FirstOrder(CheckResult.of(*findings), judged=found.judged or bool(findings))
+    judged = found.judged or bool(findings)
+    return FirstOrder(CheckResult.of(*findings), judged=judged, asked=found.asked)
 
 
 def _has_values(sample: Sample, *, every: bool) -> bool:
