@@ -10,6 +10,7 @@ size it makes the target inconclusive, no more.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,6 +49,7 @@ from gradverify.verifier.questions.results import at_two_draws, at_undeclared, j
 from gradverify.verifier.questions.results import beyond as judged_beyond
 from gradverify.verifier.questions.subject import NoSample, Sample, first_line, prepare, values_of
 from gradverify.verifier.questions.verified import verified
+from gradverify.verifier.targets.discover import source_of
 from gradverify.verifier.targets.module_target import ModuleState
 from gradverify.verifier.verify.case_state import CaseState
 from gradverify.verifier.verify.verification import Verification, disagreements
@@ -257,8 +259,8 @@ def _judged(one: Beside, sample: Sample | NoSample, state: CaseState) -> Iterato
         return
     found = at_two_draws(sample, at_unlisted)
     # What a loop or a kernel leaves over at this size is zero where memory is.
-    has_zeros = found.asked is not None and found.asked.claim.has_zeros
-    unwritten = read_unwritten(sample) if has_zeros and not found.result.findings else ()
+    asks = found.judged and not found.result.findings and _may_leave_unwritten(sample)
+    unwritten = read_unwritten(sample) if asks else ()
     told = CheckResult.of(*map(one.tell, (*found.result.findings, *unwritten)))
     result = guarded(sample, told, Excuses())
     yield from result.findings
@@ -335,8 +337,14 @@ def at_unlisted(sample: Sample) -> FirstOrder:
     if found.raised is not None and not irregular:
         severity = Severity.NOTE if found.raised.deliberate else Severity.ERROR
         findings.append(replace(backward_raised(sample, found.raised), severity=severity))
-    judged = found.judged or bool(findings)
-    return FirstOrder(CheckResult.of(*findings), judged=judged, asked=found.asked)
+    return FirstOrder(CheckResult.of(*findings), judged=found.judged or bool(findings))
+
+
+def _may_leave_unwritten(sample: Sample) -> bool:
+    """Whether the module of a Function allocates by `torch.empty` and its like, or nobody can read it."""
+    function = sample.subject.function_class
+    source = "" if function is None else source_of(sys.modules.get(function.__module__))
+    return not source or "empty" in source
 
 
 def _has_values(sample: Sample, *, every: bool) -> bool:

@@ -31,8 +31,6 @@ class Claim:
     """Grad_outputs are rounded to the formats of other outputs first."""
     missing: dict[int, bool] = field(default_factory=dict)
     """By input: whether every gradient so far was None."""
-    has_zeros: bool = False
-    """Some entry was 0, or next to it, for a grad_output that is nowhere: it may not have been written."""
 
     @cached_property
     def inputs(self) -> Layout:
@@ -53,10 +51,6 @@ class Claim:
         if isinstance(found, Raised):
             return found
         rows = torch.stack([self._flat(g) for g in found.value])
-        # Fresh memory holds addresses and counts as well, which are tiny as numbers.
-        sizes = rows[cotangents.all(1)].abs().flatten()
-        largest = sizes.max() if len(sizes) else 0.0
-        self.has_zeros |= bool((sizes <= torch.finfo(rows.dtype).eps * largest).any())
         return rows if self.held is None else torch.where(self.held, 0.0, rows)
 
     def row(self, cotangent: Tensor) -> Tensor | Raised:
