@@ -259,9 +259,9 @@ def _judged(one: Beside, sample: Sample | NoSample, state: CaseState) -> Iterato
         return
     found = at_two_draws(sample, at_unlisted)
     # What a loop or a kernel leaves over at this size is zero where memory is.
-    asks = found.judged and not found.result.findings and _may_leave_unwritten(sample)
+    asks = found.judged and not any(map(_is_error, found.result.findings)) and _may_leave_unwritten(sample)
     unwritten = read_unwritten(sample) if asks else ()
-    told = CheckResult.of(*map(one.tell, (*found.result.findings, *unwritten)))
+    told = CheckResult.of(*map(one.tell, unwritten or found.result.findings))
     result = guarded(sample, told, Excuses())
     yield from result.findings
     native = wrong_natively(sample) if one.natively and found.judged and not told.findings else ()
