@@ -249,10 +249,13 @@ class _Reading:
             for value in values
         )
 
-    def _has(self, name: str, member: str, owner: ast.ClassDef | None) -> bool:
+    def _has(
+        self, name: str, member: str, owner: ast.ClassDef | None, seen: frozenset[ast.AST] = frozenset()
+    ) -> bool:
         """Whether an attribute of a module, or of its base, is a parameter, or made of one, or a layer.
 
-        Of a layer that is not called, the member has to be a parameter: `self.norm.weight`.
+        Of a layer that is not called, the member has to be a parameter: `self.norm.weight`. `seen` are
+        properties and classes on the way, as they may name each other: `class Linear(Linear)`.
         """
         nodes = [*ast.walk(owner)] if owner is not None else []
         given = [
@@ -264,13 +267,15 @@ class _Reading:
             return True
         if any(called_name(n) == "register_parameter" and name in _strings(n) for n in nodes):
             return True
-        made = (n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == name and _is_property(n))
-        others = ((other, m) for n in made for other, m in _members(n) if other != name)
-        if any(self._has(other, m, owner) for other, m in others):
+        functions = (n for n in nodes if isinstance(n, ast.FunctionDef) and n not in seen)
+        made = [n for n in functions if n.name == name and _is_property(n)]
+        others = {pair for n in made for pair in _members(n)}
+        if any(self._has(other, m, owner, seen.union(made)) for other, m in others):
             return True
         bases = [name_of(base) for base in owner.bases] if owner is not None else []
         classes = (c for c in self._tree.body if isinstance(c, ast.ClassDef) and c.name in bases)
-        return any(self._has(name, member, base) for base in classes)
+        further = [c for c in classes if c is not owner and c not in seen]
+        return any(self._has(name, member, base, seen.union(further)) for base in further)
 
     def _assigned(self, name: str, place: _Call) -> Iterator[Nested]:
         """The literal that a local name, or one of the module, is given once."""
@@ -301,8 +306,8 @@ class _Reading:
                 bodies = (*place.owner.body,)
             case _:
                 return frozenset()
-        defined = any(isinstance(n, ast.FunctionDef) and n.name == name for n in bodies)
-        return frozenset({"callable"} if defined else ())
+        functions = (n for n in bodies if isinstance(n, ast.FunctionDef) and not _is_property(n))
+        return frozenset({"callable"} if any(n.name == name for n in functions) else ())
 
 
 @lru_cache(maxsize=KEPT_MODULES)
