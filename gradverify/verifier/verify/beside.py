@@ -341,7 +341,7 @@ def at_unlisted(sample: Sample) -> FirstOrder:
 
 
 def _may_leave_unwritten(sample: Sample) -> bool:
-    """Whether the module of a Function allocates by `torch.empty` or the like, or its source cannot be read."""
+    """Whether the module of a Function allocates by `torch.empty` or the like, or cannot be read."""
     function = sample.subject.function_class
     source = "" if function is None else source_of(sys.modules.get(function.__module__))
     return not source or "empty" in source
